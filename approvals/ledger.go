@@ -168,8 +168,15 @@ const (
 	NoPerson     Refusal = "bot"
 	NoReason     Refusal = "reason" // this vote needs a reason
 	NotWritten   Refusal = "write"  // what has to be written was not, see Require.Write
+	NotSigned    Refusal = "proof"  // this vote needs a signature, see Require.Proof
 	NoNeed       Refusal = "need"   // this person's approval counts for nothing
 )
+
+// again reports whether an earlier approval is of the same person: by their name, or by whose
+// passkey signed it.
+func (v Vote) again(o Vote) bool {
+	return o.Approve && (o.User.ID == v.User.ID || v.Passkey != nil && o.Passkey != nil && o.Passkey.KeyOwner == v.Passkey.KeyOwner)
+}
 
 // Vote counts one vote of a person whom the caller has authorised. One denial decides;
 // approvals decide once every need has enough distinct people.
@@ -190,11 +197,13 @@ func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
 		return r, NoPerson, nil
 	case v.Digest != r.Digest:
 		return r, OtherContent, nil
+	case v.Approve && r.Require.Proof != "" && v.Passkey == nil:
+		return r, NotSigned, nil
 	case v.Approve && !v.Glass && r.Require.Write != "" && strings.TrimSpace(v.Reason) != r.Require.Write:
 		return r, NotWritten, nil
 	case v.Approve && v.Reason == "" && (v.Glass || r.Require.ReasonRequired):
 		return r, NoReason, nil
-	case v.Approve && !v.Glass && slices.ContainsFunc(r.Votes, func(o Vote) bool { return o.Approve && o.User.ID == v.User.ID }):
+	case v.Approve && !v.Glass && slices.ContainsFunc(r.Votes, v.again):
 		return r, VotedBefore, nil
 	case v.Approve && !v.Glass && !slices.ContainsFunc(v.Meets, func(i int) bool { return i >= 0 && i < len(r.Require.Needs) }):
 		return r, NoNeed, nil

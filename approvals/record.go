@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/approvals/passkey"
 	"countersign/approvals/risk"
 )
 
@@ -113,6 +114,7 @@ type Require struct {
 	ReasonRequired bool          `json:"reason_required,omitempty"` // of who approves
 	Solo           bool          `json:"solo,omitempty"`            // one person may approve what they asked for
 	Write          string        `json:"write,omitempty"`           // what who approves has to write as the reason; "" is nothing
+	Proof          string        `json:"proof,omitempty"`           // passkey: an approval counts with a signature only
 	BreakGlass     []string      `json:"break_glass,omitempty"`     // groups of which one person may decide alone
 	Grant          time.Duration `json:"grant,omitempty"`           // how long exactly this may be approved for; 0: once
 	RunWithin      time.Duration `json:"run_within"`
@@ -163,6 +165,8 @@ type Vote struct {
 	// Grant approves this exact action for a while. Glass decides alone (break-glass).
 	Grant bool `json:"grant,omitempty"`
 	Glass bool `json:"glass,omitempty"`
+	// Passkey is what the person's device signed, nil if none was asked.
+	Passkey *passkey.Proof `json:"passkey,omitempty"`
 }
 
 // Outcome is how the run ended.

@@ -26,6 +26,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/gate"
+	"countersign/approvals/passkey"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/bot/console"
@@ -273,7 +274,8 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.outbox.Wake(chat.ThreadID(thread)) },
 		Place:    targets.Place,
 		Reach:    targets.Reach,
-		Used:     b.machines.Mark, Labels: func(c approvals.Claim, engine approvals.Judgement) { b.observer.Labels(c, engine) },
+		Passkeys: passkey.Book{Site: b.file.Site()}, Origin: b.file.Web.Origin,
+		Used: b.machines.Mark, Labels: func(c approvals.Claim, engine approvals.Judgement) { b.observer.Labels(c, engine) },
 	})
 	runbooks := desk.Runbooks{Library: library, Tools: b.toolbox}
 	b.networks = networks.New(networks.Config{Env: b.env, File: b.file, DB: b.db, Rules: b.rules.Load, Replicas: b.replicas, Log: b.log})

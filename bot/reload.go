@@ -65,6 +65,7 @@ func fixed(f config.File) config.File {
 	targets := map[string]config.TargetConfig{}
 	for name, t := range f.Targets {
 		t.Approvers, t.Labels, t.Users, t.Channels, t.Moderators, t.Reads = nil, nil, nil, nil, nil, ""
+		t.Approve = config.TargetApproval{}
 		targets[name] = t
 	}
 	f.Targets = targets

@@ -9,6 +9,7 @@ package chat
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -125,15 +126,40 @@ type Click struct {
 	Groups []string `json:"groups,omitempty"` // network groups and roles, looked up at click time
 	// Text is what a button with Edit was changed to.
 	Text string `json:"text,omitempty"`
+	// Signed is what the person's device signed for this press, nil for nothing. Ticket is what a
+	// press on another network was answered with, to be signed in the console.
+	Signed *Signed `json:"signed,omitempty"`
+	Ticket string  `json:"ticket,omitempty"`
+}
+
+// Signed is a device's answer to a [Signing].
+type Signed struct {
+	Nonce    string          `json:"nonce"`
+	Response json.RawMessage `json:"response"` // as the browser gives it (PublicKeyCredential.toJSON)
+}
+
+// Signing is what a browser needs to have a press signed by the person's device.
+type Signing struct {
+	Nonce     string       `json:"nonce"`
+	Challenge string       `json:"challenge"` // base64url
+	Site      string       `json:"site"`      // the host for which the keys are
+	Keys      []SigningKey `json:"keys"`      // those that may sign
+}
+
+// SigningKey is a passkey that may sign.
+type SigningKey struct {
+	ID         string   `json:"id"` // base64url
+	Transports []string `json:"transports,omitempty"`
 }
 
 // Answer is what the person who clicked gets. Every click gets one.
 type Answer struct {
-	Card   *Card   `json:"card,omitempty"` // the card's new face, for everybody
-	Show   *Card   `json:"show,omitempty"` // a card for the person who clicked: its Code and Details are what they asked to see
-	Ask    *Button `json:"ask,omitempty"`  // a button of Show that must be confirmed in a form; see AskPrefix
-	Notice string  `json:"notice"`         // one sentence for the person who clicked
-	OK     bool    `json:"ok"`             // the click did what its button says
+	Card   *Card    `json:"card,omitempty"` // the card's new face, for everybody
+	Show   *Card    `json:"show,omitempty"` // a card for the person who clicked: its Code and Details are what they asked to see
+	Ask    *Button  `json:"ask,omitempty"`  // a button of Show that must be confirmed in a form; see AskPrefix
+	Sign   *Signing `json:"sign,omitempty"` // the press has to be signed; see SignPrefix
+	Notice string   `json:"notice"`         // one sentence for the person who clicked
+	OK     bool     `json:"ok"`             // the click did what its button says
 }
 
 // ButtonStyle tells an adapter how a button should look.
@@ -157,6 +183,8 @@ type Button struct {
 	AskReason bool `json:"ask_reason,omitempty"`
 	// Write, when not empty, is what the reason has to be for the click to count.
 	Write string `json:"write,omitempty"`
+	// Sign means that the click counts with a signature of the person's device only.
+	Sign bool `json:"sign,omitempty"`
 	// Confirm, when not empty, is asked once more before the click counts.
 	Confirm string `json:"confirm,omitempty"`
 	// Edit, when not empty, is text that the network offers for editing; the
@@ -169,6 +197,14 @@ type Button struct {
 // AskPrefix before the id of a button makes the id of one that decides nothing: its answer
 // has Ask and Show, for a network that asks in a form.
 const AskPrefix = "ask:"
+
+// SignPrefix before the id of a button with Sign makes the id of one that decides nothing: its
+// answer has Sign. TicketPrefix before a ticket makes the id of one whose answer has what is to be
+// signed, as AskPrefix has.
+const (
+	SignPrefix   = "sign:"
+	TicketPrefix = "ticket:"
+)
 
 // Field is one labelled line of a card. Value is plain text, never markup.
 type Field struct {

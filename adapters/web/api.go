@@ -59,6 +59,14 @@ func (a *Adapter) Handler() http.Handler {
 		mux.Handle("POST /api/notifications/devices", a.signed(mayWrite, a.addDevice))
 		mux.Handle("POST /api/notifications/devices/{id}/end", a.signed(mayWrite, a.endDevice))
 	}
+	if a.passkeys != nil {
+		mux.Handle("GET /api/passkeys", a.signed(mayKeys, a.listPasskeys))
+		mux.Handle("POST /api/passkeys", a.signed(mayKeys, a.addPasskey))
+		mux.Handle("POST /api/passkeys/begin", a.signed(mayKeys, a.beginPasskey))
+		mux.Handle("POST /api/passkeys/{id}/ask", a.signed(mayKeys, a.askPasskey))
+		mux.Handle("POST /api/passkeys/{id}/confirm", a.signed(mayKeys, a.confirmPasskey))
+		mux.Handle("POST /api/passkeys/{id}/end", a.signed(mayKeys, a.endPasskey))
+	}
 	mux.Handle("GET /api/panes/{id}/live", a.signed(mayRead, a.live))
 	if a.oidc != nil {
 		mux.HandleFunc("GET /oidc/start", a.oidcStart)
@@ -219,7 +227,7 @@ func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
 	answer(w, http.StatusOK, map[string]any{
 		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title, "role": role, "why": why, "how": s.how, "since": s.begun,
 		"terminal": a.panes != nil || a.recordings != nil, "recordings": a.recordings != nil, "links": a.watchLinks,
-		"home": a.desk != nil, "notifications": a.pusher != nil, "lists": a.listNames(),
+		"home": a.desk != nil, "notifications": a.pusher != nil, "lists": a.listNames(), "passkeys": a.passkeys != nil, "invited": s.invited,
 	})
 }
 
@@ -405,6 +413,8 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 		Button chat.ButtonID `json:"button"`
 		Reason string        `json:"reason"`
 		Text   string        `json:"text"`
+		Signed *chat.Signed  `json:"signed"`
+		Ticket string        `json:"ticket"`
 	}
 	if !read(w, r, &body) {
 		return
@@ -433,6 +443,8 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 		Reason: body.Reason,
 		Groups: s.groups,
 		Text:   body.Text,
+		Signed: body.Signed,
+		Ticket: body.Ticket,
 	})
 	switch {
 	case errors.Is(err, errRefused):

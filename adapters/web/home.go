@@ -66,7 +66,7 @@ func foreignThread(t chat.ThreadID) bool {
 
 // decides matches the buttons that may be pressed for another network's thread: those that
 // decide a request, and its details.
-var decides = regexp.MustCompile(`^(approve|grant|deny|details):`)
+var decides = regexp.MustCompile(`^(ticket:|(sign:)?(approve|glass):|(grant|deny|details):)`)
 
 var foreignID = regexp.MustCompile(`^[a-z]{2,16}:[0-9A-Za-z:._-]{1,200}$`)
 

@@ -44,6 +44,15 @@ func LoginCode(key []byte, user string, now time.Time) string {
 	return enc.EncodeToString(body) + "." + enc.EncodeToString(mac(key, "login code", string(body)))
 }
 
+// inviteMark ends a person's name in a code that lets them register a passkey, too. No name has it.
+const inviteMark = "\x00passkey"
+
+// PasskeyCode is [LoginCode], and its session may also register one passkey that nobody else has
+// to confirm.
+func PasskeyCode(key []byte, user string, now time.Time) string {
+	return LoginCode(key, user+inviteMark, now)
+}
+
 // mac signs text for one purpose.
 func mac(key []byte, purpose, text string) []byte {
 	h := hmac.New(sha256.New, key)
@@ -90,6 +99,7 @@ func validName(name string) bool {
 func (a *Adapter) redeem(ctx context.Context, v visitor, code string, page []byte) (user, token string, err error) {
 	now := a.now()
 	user, nonce, expires, err := readCode(a.key, code, now)
+	user, invited := strings.CutSuffix(user, inviteMark)
 	if err != nil {
 		return user, "", err
 	}
@@ -107,6 +117,11 @@ func (a *Adapter) redeem(ctx context.Context, v visitor, code string, page []byt
 		}
 		store.Save(tx, key, codeRow{Expires: expires.UTC()})
 		token = a.begin(tx, v, user, nil, byLink, page, now)
+		if invited {
+			row, _ := store.Load[sessionRow](tx, sessionKey(token))
+			row.Invited = true
+			store.Save(tx, sessionKey(token), row)
+		}
 		return nil
 	})
 	return user, token, err

@@ -21,6 +21,7 @@ const (
 	mayWrite                   // messages and presses
 	mayShare                   // links to watch a terminal
 	mayToken                   // tokens for programs
+	mayKeys                    // passkeys
 )
 
 // has tells whether a role allows something. A role that is not listed allows nothing.
@@ -30,7 +31,7 @@ func (r Role) has(p permission) bool {
 	case Viewer:
 		return p == mayRead
 	case Member:
-		return slices.Contains([]permission{mayRead, mayWrite, mayShare, mayToken}, p)
+		return slices.Contains([]permission{mayRead, mayWrite, mayShare, mayToken, mayKeys}, p)
 	}
 	return false
 }

@@ -47,6 +47,8 @@ type sessionRow struct {
 	// request, so that the cookie alone is worth nothing. Empty: a program signed in,
 	// which sends its cookies nowhere else.
 	Page []byte `json:"page,omitempty"`
+	// Invited: the operator's link lets its person register one passkey that nobody confirms.
+	Invited bool `json:"invited,omitempty"`
 }
 
 func pageDigest(key string) []byte { return digest("page", key) }
@@ -110,6 +112,8 @@ type session struct {
 	token  string
 	id     string // names the session in memory: the key of its row
 	stale  bool   // its row says too little about when it was seen
+	// invited: it may register one passkey that nobody has to confirm.
+	invited bool
 	// program: it came with a token, which no browser sends without being asked to.
 	program bool
 	scope   scope // of that token
@@ -158,7 +162,7 @@ func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, 
 	connlimit.Keep(r.Context())
 	return session{
 		user: row.User, groups: row.Groups, role: role, how: row.How, begun: row.Begun, token: c.Value, id: string(key),
-		stale: now.Sub(row.Seen) >= a.idle/sighted,
+		stale: now.Sub(row.Seen) >= a.idle/sighted, invited: row.Invited,
 	}, true, nil
 }
 

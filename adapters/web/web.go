@@ -113,6 +113,9 @@ type Config struct {
 	WatchLinks bool
 	Desk       Desk  // nil: the first page tells nothing of what goes on
 	Lists      Lists // nil: there are none
+	// Passkeys has the passkeys that people sign approvals with; nil where the console's address
+	// allows none.
+	Passkeys Passkeys
 	// Push tells people in their browsers of cards that need them, if they want. It needs Desk;
 	// nil: nobody is told.
 	Push Pusher
@@ -161,6 +164,7 @@ type Adapter struct {
 	watchLinks bool
 	desk       Desk
 	lists      Lists
+	passkeys   Passkeys            // nil: there are none
 	pusher     Pusher              // nil: nobody gets any
 	redact     func(string) string // never nil
 	pushes     sync.WaitGroup
@@ -255,6 +259,7 @@ func New(cfg Config) (*Adapter, error) {
 		watchLinks: cfg.WatchLinks,
 		desk:       cfg.Desk,
 		lists:      cfg.Lists,
+		passkeys:   cfg.Passkeys,
 		pusher:     cfg.Push,
 		redact:     cfg.Redact,
 		panes:      cfg.Panes,

@@ -142,7 +142,7 @@ func newRigOn(t *testing.T, db store.DB, c *clock, options ...option) *rig {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>", Desk: &stage{}, Push: push, Lists: &register{},
+		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>", Desk: &stage{}, Push: push, Passkeys: drawer{db}, Lists: &register{},
 		Users: members("you", "ann", `<img src=x onerror=alert(1)>`),
 	}
 	for _, o := range options {
@@ -259,8 +259,14 @@ func codeBody(code string) string { return fmt.Sprintf(`{"code":%q}`, code) }
 
 func (r *rig) signIn(name string) *person {
 	r.t.Helper()
+	return r.enter(name, LoginCode(testKey, name, r.clock.now()))
+}
+
+// enter signs somebody in with a code.
+func (r *rig) enter(name, code string) *person {
+	r.t.Helper()
 	p := &person{rig: r, name: name}
-	got := p.do("POST", "/api/login", codeBody(LoginCode(testKey, name, r.clock.now())))
+	got := p.do("POST", "/api/login", codeBody(code))
 	if got.status != http.StatusNoContent || len(got.cookie) != 1 {
 		r.t.Fatalf("sign-in: %d %s", got.status, got.body)
 	}
@@ -601,6 +607,12 @@ var signedCalls = []struct{ method, path, body string }{
 	{"POST", "/api/notifications/wishes", "{}"},
 	{"POST", "/api/notifications/devices", "{}"},
 	{"POST", "/api/notifications/devices/1/end", "{}"},
+	{"GET", "/api/passkeys", ""},
+	{"POST", "/api/passkeys", `{"name":"x","response":{}}`},
+	{"POST", "/api/passkeys/begin", "{}"},
+	{"POST", "/api/passkeys/1/ask", "{}"},
+	{"POST", "/api/passkeys/1/confirm", "{}"},
+	{"POST", "/api/passkeys/1/end", "{}"},
 }
 
 func TestEveryCallNeedsASession(t *testing.T) {

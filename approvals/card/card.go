@@ -214,7 +214,8 @@ func choices(r approvals.Record) []chat.Button {
 	if n := len(r.Action.Steps); n > 1 {
 		yes, no = fmt.Sprintf(labelApproveAll, n), "Deny all"
 	}
-	approve := chat.Button{ID: button(ApprovePrefix, r), Label: yes, Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired, Write: r.Require.Write}
+	signs := r.Require.Proof != ""
+	approve := chat.Button{ID: button(ApprovePrefix, r), Label: yes, Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired, Write: r.Require.Write, Sign: signs}
 	if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
 		on := ""
 		if r.Place.Target != "" {
@@ -242,7 +243,7 @@ func choices(r approvals.Record) []chat.Button {
 		more(chat.Button{ID: button(EditPrefix, r), Label: "Drop steps", Style: chat.StyleEdit, Edit: code})
 	}
 	if len(r.Require.BreakGlass) > 0 {
-		more(chat.Button{ID: button(GlassPrefix, r), Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: askGlass})
+		more(chat.Button{ID: button(GlassPrefix, r), Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: askGlass, Sign: signs})
 	}
 	more(chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
 	return out
@@ -280,6 +281,9 @@ func footer(r approvals.Record) string {
 		who += " who writes " + line(r.Require.Write)
 	case r.Require.ReasonRequired:
 		who += " with a reason"
+	}
+	if r.Require.Proof != "" {
+		who += " by passkey"
 	}
 	if r.Require.Solo {
 		who += " · solo mode"
@@ -606,6 +610,9 @@ func votes(add func(name, value string), r approvals.Record) {
 			what = "approved alone (break glass)"
 		case v.Approve:
 			what = "approved"
+		}
+		if v.Passkey != nil {
+			what += " with the passkey of " + strings.TrimPrefix(v.Passkey.KeyOwner, "web:")
 		}
 		if v.Reason != "" {
 			what += ": " + v.Reason

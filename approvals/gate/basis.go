@@ -87,7 +87,7 @@ func stricter(a, b policy.Decision) policy.Decision {
 		}
 	}
 	a.RequesterMay = a.RequesterMay && b.RequesterMay
-	a.ReasonRequired, a.Solo, a.Write = a.ReasonRequired || b.ReasonRequired, a.Solo || b.Solo, cmp.Or(a.Write, b.Write)
+	a.ReasonRequired, a.Solo, a.Write, a.Proof = a.ReasonRequired || b.ReasonRequired, a.Solo || b.Solo, cmp.Or(a.Write, b.Write), cmp.Or(a.Proof, b.Proof)
 	a.BreakGlass = slices.DeleteFunc(slices.Clone(a.BreakGlass), func(s string) bool { return !slices.Contains(b.BreakGlass, s) })
 	a.Expires, a.RunWithin = min(a.Expires, b.Expires), min(a.RunWithin, b.RunWithin)
 	a.Grant = min(a.Grant, b.Grant)
@@ -169,20 +169,23 @@ func (g *Gate) outdatedReason(tx store.Tx, rec approvals.Record) string {
 		default:
 			return "the approval that this rests on does not hold: it is " + string(of.State)
 		}
-		return g.votesShortfall(of, d)
+		return g.votesShortfall(tx, of, d)
 	case approvals.ByVotes:
 	default:
 		return "it was approved by what this version does not know"
 	}
-	return g.votesShortfall(rec, d)
+	return g.votesShortfall(tx, rec, d)
 }
 
 // votesShortfall says why a record's votes do not satisfy a decision made now, "" if they
 // do.
-func (g *Gate) votesShortfall(rec approvals.Record, d policy.Decision) string {
+func (g *Gate) votesShortfall(tx store.Tx, rec approvals.Record, d policy.Decision) string {
 	pol := g.cfg.Policy()
 	approving := slices.DeleteFunc(slices.Clone(rec.Votes), func(v approvals.Vote) bool { return !v.Approve || v.User.Bot })
 	for _, v := range approving {
+		if why := g.unsigned(tx, rec, v, d); why != "" {
+			return why
+		}
 		if v.Glass {
 			if !pol.Eligible(d.BreakGlass, v.User, v.Groups) {
 				return name(v.User) + " broke the glass, and may not any more"

@@ -21,6 +21,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/card"
+	"countersign/approvals/passkey"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/store"
@@ -41,6 +42,11 @@ type Config struct {
 	Log  *slog.Logger
 	// Audit appends to the audit chain. It redacts what it stores.
 	Audit audit.Trail
+	// Passkeys has the keys that people sign votes with. Without a site, a vote that needs a
+	// signature is refused.
+	Passkeys passkey.Book
+	// Origin is the web console's address, for links to it; "" is none.
+	Origin string
 	// Place describes where an action would run.
 	Place func(thread chat.ThreadID, target string) Place
 	// Reach reports whether a person may use, in a thread, the host that a command
@@ -59,6 +65,7 @@ type Place struct {
 	Target    string            // as the configuration names it
 	Labels    map[string]string // of the target
 	Approvers []string          // groups that may approve on the target
+	Proof     string            // what the target asks of an approval, see [policy.Approve]
 	Mode      policy.Mode
 	Until     time.Time // end of the mode trusting
 	// Reads says which proven reads run without approval; "" is the default for a target
@@ -186,7 +193,7 @@ func (g *Gate) input(tx store.Tx, req approvals.Request, r ruling) policy.Input 
 			Command: string(req.Action.Bytes), Args: string(req.Action.Args), Path: req.Action.Path, Paths: req.Action.Paths,
 			Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Now: g.cfg.Now(),
 		},
-		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Interrupt: req.Interrupt,
+		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Proof: p.Proof, Interrupt: req.Interrupt,
 		Harmless: r.Verdict.ReadOnly && r.Verdict.Risk == risk.Read && r.Level == risk.Read,
 	}
 	if in.Harmless && g.readNeedsApproval(req) {
@@ -354,7 +361,7 @@ func judgement(v risk.Verdict) approvals.Judgement {
 // required converts a decision's requirements to their stored form.
 func required(d policy.Decision) approvals.Require {
 	out := approvals.Require{
-		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Solo: d.Solo, Write: d.Write, BreakGlass: d.BreakGlass,
+		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Solo: d.Solo, Write: d.Write, Proof: d.Proof, BreakGlass: d.BreakGlass,
 		Grant: min(d.Grant, approvals.MaxGrant), RunWithin: d.RunWithin,
 	}
 	for _, r := range d.Requirements {

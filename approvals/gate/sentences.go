@@ -34,8 +34,31 @@ const (
 	sayOddEdit        = "The command has invisible or unusual characters, so nothing changed. Type it by hand instead of pasting it."
 	sayOtherSteps     = "Here you can only remove whole steps, so nothing changed. Leave the lines of the other steps as they are."
 	saySameSteps      = "No step was removed, so nothing changed. Press Approve if all of them should run."
+	sayNoTicket       = "This link is over, or it was used already. Press the button again where you got it."
+	sayNoSignature    = "This needs no passkey. Press Approve."
+	sayNoSite         = "Passkeys don't work at this console's address. Ask whoever runs the bot."
+	sayNoConsole      = "This needs a passkey, and the bot has no web console to sign it in. Set web.origin."
+	sayPressToSign    = "This needs your passkey. Press Approve on its card."
 	sayEdited         = "Your edit replaces this request. It's checked again and needs its own approval."
 )
+
+// sayTicketOf says whose vote a ticket is.
+func sayTicketOf(who string) string { return "You sign the approval of " + who + "." }
+
+// saySignThere sends somebody from a command line or an older page to the console.
+func saySignThere(origin string) string {
+	return "This needs your passkey. Open " + origin + " and press Approve there."
+}
+
+// saySignAt sends somebody from another network to the console.
+func saySignAt(link string) string {
+	return "This needs your passkey. Sign it within ten minutes: " + link
+}
+
+// saySignerNoApprover refuses the passkey of somebody who may not approve.
+func saySignerNoApprover(signer, who string) string {
+	return "You're signed in as " + signer + ", who can't approve this. It needs somebody in " + who + "."
+}
 
 // sayOutdated refuses a vote on an old card.
 func sayOutdated(id approvals.ID) string {

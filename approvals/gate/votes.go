@@ -35,11 +35,22 @@ type Ballot struct {
 	Nonce string
 	// EventID, if not empty, makes a redelivered ballot get the same answer.
 	EventID chat.EventID
+	// Signed is what the person's device signed, nil for nothing. Ticket, if not empty, is that of
+	// a press on another network, whose person votes; From signs then.
+	Signed *chat.Signed
+	Ticket string
+
+	signer       chat.User // whose device signs
+	signerGroups []string
 }
 
 // Click handles the press of a card's button.
 func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
+	if ticket, shows := strings.CutPrefix(string(c.Button), chat.TicketPrefix); shows {
+		return g.showTicket(ctx, c.Thread, ticket)
+	}
 	asked, asks := strings.CutPrefix(string(c.Button), chat.AskPrefix)
+	asked, signs := strings.CutPrefix(asked, chat.SignPrefix)
 	prefix, id, nonce, ok := card.Parse(chat.ButtonID(asked))
 	switch {
 	case !ok:
@@ -49,7 +60,14 @@ func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	}
 	b := Ballot{
 		Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Approve: prefix == card.ApprovePrefix, Reason: c.Reason,
-		Via: ViaButton, Nonce: nonce, EventID: c.ID,
+		Via: ViaButton, Nonce: nonce, EventID: c.ID, Signed: c.Signed, Ticket: c.Ticket,
+	}
+	if signs {
+		b.Approve, b.Glass = true, prefix == card.GlassPrefix
+		if prefix != card.ApprovePrefix && !b.Glass {
+			return chat.Answer{Notice: sayUnknownButton}, nil
+		}
+		return g.offer(ctx, b)
 	}
 	switch prefix {
 	case card.ApprovePrefix, card.DenyPrefix:
@@ -184,13 +202,22 @@ func (g *Gate) expiredAnswer(tx store.Tx, rec approvals.Record) chat.Answer {
 }
 
 func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
+	b, ok := g.resolve(tx, b)
+	if !ok {
+		return chat.Answer{Notice: sayNoTicket}, false
+	}
 	before, shown, ans, decided, ok := g.authorize(tx, b)
 	if !ok {
 		return ans, decided
 	}
+	proof, why := g.signed(tx, before, b, shown)
+	if why != "" {
+		g.audit(tx, before, "refused", b.From.ID, b.Via, why)
+		return chat.Answer{Notice: why}, false
+	}
 	rec, refusal, err := g.ledger.Vote(tx, b.ID, approvals.Vote{
 		User: b.From, Approve: b.Approve, Reason: b.Reason, Via: b.Via, Event: b.EventID, At: g.cfg.Now(), Digest: shown, Groups: b.Groups,
-		Meets: g.needsMet(tx, before, b), Grant: b.Grant, Glass: b.Glass,
+		Meets: g.needsMet(tx, before, b), Grant: b.Grant, Glass: b.Glass, Passkey: proof,
 	})
 	if err != nil {
 		store.Abort(err)
@@ -203,6 +230,8 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 		return chat.Answer{Notice: sayTwice(missingVotes(rec))}, false
 	case approvals.NoReason:
 		return chat.Answer{Notice: sayReason(chatVerb(b), rec.ID)}, false
+	case approvals.NotSigned:
+		return chat.Answer{Notice: g.toSign(tx, b)}, false
 	case approvals.NotWritten:
 		return chat.Answer{Notice: sayWrite(rec.Require.Write, chatVerb(b), rec.ID)}, false
 	case approvals.NoNeed:
@@ -284,11 +313,13 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 		return sayNoGlass
 	case b.Glass && !g.cfg.Policy().Eligible(rec.Require.BreakGlass, b.From, b.Groups):
 		return sayGlassOnly(rec.Require.BreakGlass)
+	case b.Glass && b.byTicket() && !g.cfg.Policy().Eligible(rec.Require.BreakGlass, b.signer, b.signerGroups):
+		return saySignerNoApprover(name(b.signer), strings.Join(rec.Require.BreakGlass, " or "))
 	case b.Glass:
 		return ""
 	case len(groups) == 0:
 		return sayNoApprovers(rec.Action.Target)
-	case !rec.Require.RequesterMay && b.From.ID == rec.Requester.ID:
+	case !rec.Require.RequesterMay && (b.From.ID == rec.Requester.ID || b.signer.ID == rec.Requester.ID):
 		return sayOwnRequest(who)
 	}
 	if now := g.judge(tx, requestOf(rec)); now.Lane == approvals.Forbid {
@@ -297,10 +328,21 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	switch {
 	case len(g.needsMet(tx, rec, b)) == 0:
 		return sayNotApprover(who)
+	case b.byTicket() && len(g.needsMet(tx, rec, b.bySigner())) == 0:
+		return saySignerNoApprover(name(b.signer), who)
 	case b.Grant && rec.Require.Grant <= 0:
 		return sayOnceOnly
 	}
 	return ""
+}
+
+// byTicket reports whether somebody signs in the console for who pressed elsewhere.
+func (b Ballot) byTicket() bool { return b.signer.ID != "" && b.signer.ID != b.From.ID }
+
+// bySigner is the ballot as if the signer had cast it.
+func (b Ballot) bySigner() Ballot {
+	b.From, b.Groups = b.signer, b.signerGroups
+	return b
 }
 
 // elsewhere reports whether a press comes from another network than its thread's. People have a

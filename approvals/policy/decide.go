@@ -194,6 +194,9 @@ func (p *Policy) alone(in Input, v verdict, trusting bool) (by, rule string, ok 
 	if in.Mode == ReadOnly {
 		return "", "", false
 	}
+	if cmp.Or(in.Proof, p.config.Approve.Proof) != "" {
+		return "", "", false // nothing but a signature lets it run
+	}
 	if len(v.allow) > 0 && loosenable(in) {
 		return "rule " + v.allow[0].Name, v.allow[0].Name, true
 	}
@@ -298,7 +301,7 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 	if d.Solo = base.Requester == requesterSolo; d.Solo && grave(in) {
 		d.Write, d.ReasonRequired = cmp.Or(in.Target, in.Tool), true
 	}
-	d.BreakGlass = slices.Clone(p.config.BreakGlass)
+	d.BreakGlass, d.Proof = slices.Clone(p.config.BreakGlass), cmp.Or(in.Proof, base.Proof)
 	grant := p.config.Grant.Max
 	all := []Requirement{{Rule: "default", Count: base.Count, Groups: slices.Clone(in.Approvers), Escalate: cloned(base.Escalate)}}
 	var said []string
@@ -312,7 +315,7 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 		req.Escalate = cloned(a.Escalate)
 		all = append(all, req)
 		d.RequesterMay = d.RequesterMay && (a.Requester == "" || requesterMay(a.Requester, in))
-		d.ReasonRequired = d.ReasonRequired || a.Reason != ""
+		d.ReasonRequired, d.Proof = d.ReasonRequired || a.Reason != "", cmp.Or(d.Proof, a.Proof)
 		d.Expires, d.RunWithin = shorter(d.Expires, a.Expires), shorter(d.RunWithin, a.RunWithin)
 		if a.Grant != 0 {
 			grant = min(grant, a.Grant)
@@ -325,7 +328,7 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 		d.Rule = v.ask[0].Name
 	}
 	d.Requirements = distinct(all, true)
-	if least := distinct(all, false); in.Mode != Review && grant > 0 && grantable(in) && len(least) == 1 && least[0].Count == 1 {
+	if least := distinct(all, false); in.Mode != Review && grant > 0 && d.Proof == "" && grantable(in) && len(least) == 1 && least[0].Count == 1 {
 		d.Grant = time.Duration(grant)
 	}
 	said = append(said, v.warnings...)

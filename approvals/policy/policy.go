@@ -66,6 +66,8 @@ type Approve struct {
 	Requester string `yaml:"requester" json:"requester"`
 	// Escalate names more groups that may decide, too, after some waiting.
 	Escalate []Escalation `yaml:"escalate,omitempty" json:"escalate,omitempty"`
+	// Proof is passkey if an approval must be signed by the person's own device, or nothing.
+	Proof string `yaml:"proof,omitempty" json:"proof,omitempty"`
 }
 
 // Grant is about standing grants: the same action again, for a while, without
@@ -126,6 +128,12 @@ const (
 	requesterNever   = "never"
 	requesterSolo    = "solo"
 )
+
+// ProofPasskey is the word of the key proof.
+const ProofPasskey = "passkey"
+
+// ValidProof reports whether the key proof may have this value.
+func ValidProof(s string) bool { return s == "" || s == ProofPasskey }
 
 // Effective returns the configuration with the defaults that apply where it is
 // silent: one vote, 15 minutes to decide, 2 minutes to run, and grants of at most
@@ -213,6 +221,7 @@ type Input struct {
 	Until     time.Time // end of mode trusting
 	Harmless  bool      // proven to only look, and nobody claims otherwise
 	Approvers []string  // the target's groups
+	Proof     string    // what the target asks of an approval, as [Approve] has it
 	Interrupt bool      // keys that only interrupt the thread's own running command
 	Yes, No   int       // earlier decisions about this tool, for learning
 }
@@ -242,6 +251,7 @@ type Decision struct {
 	ReasonRequired bool
 	Solo           bool          // one person may approve what they asked for
 	Write          string        // what an approval has to write as its reason; "" is nothing
+	Proof          string        // passkey if approvals must be signed; "" is nothing
 	BreakGlass     []string      // groups that may decide alone, with a reason and a review
 	Grant          time.Duration // longest standing grant that a card may offer; 0 none
 	Auto           string        // not empty: runs without a card, and this says by what right
@@ -311,6 +321,8 @@ func (p *Policy) general() error {
 		return errors.New("policy.approve: expires and run_within must be at least 1s")
 	case !slices.Contains([]string{requesterDefault, requesterAlways, requesterNever, requesterSolo}, c.Approve.Requester):
 		return fmt.Errorf("policy.approve.requester is %q; use default, always, never or solo", c.Approve.Requester)
+	case !ValidProof(c.Approve.Proof):
+		return fmt.Errorf("policy.approve.proof is %q; use passkey, or leave it out", c.Approve.Proof)
 	case c.Grant.Max > Limit(maxGrant):
 		return fmt.Errorf("policy.grant.max is %s; use at most %s, or off", time.Duration(c.Grant.Max), maxGrant)
 	}

@@ -74,10 +74,12 @@ type Demand struct {
 	Escalate []Escalation `yaml:"escalate,omitempty" json:"escalate,omitempty"`
 	// Grant bounds the standing grant that a card may offer; off forbids it.
 	Grant Limit `yaml:"grant,omitempty" json:"grant,omitempty"`
+	// Proof is passkey if approvals must be signed by people's own devices, or nothing.
+	Proof string `yaml:"proof,omitempty" json:"proof,omitempty"`
 }
 
 func (d Demand) empty() bool {
-	return d.Count == 0 && len(d.Groups) == 0 && d.Requester == "" && d.Reason == "" && d.Expires == 0 && d.RunWithin == 0 && len(d.Escalate) == 0 && d.Grant == 0
+	return d.Count == 0 && len(d.Groups) == 0 && d.Requester == "" && d.Reason == "" && d.Expires == 0 && d.RunWithin == 0 && len(d.Escalate) == 0 && d.Grant == 0 && d.Proof == ""
 }
 
 func (m Match) empty() bool {
@@ -217,6 +219,8 @@ func (r *rule) demand(groups map[string]Group, bad complaint) error {
 	switch {
 	case d.Count < 0 || d.Count > maxCount:
 		return bad("approve.count", "is %d; use 1 to %d", d.Count, maxCount)
+	case !ValidProof(d.Proof):
+		return bad("approve.proof", "is %q; use passkey, or leave it out", d.Proof)
 	case d.Requester == "always":
 		return bad("approve.requester", "is always, and a rule can only be stricter than policy.approve.requester; use default or never")
 	case d.Requester != "" && d.Requester != requesterDefault && d.Requester != requesterNever:

@@ -26,6 +26,7 @@ import (
 	"countersign/adapters/web/tlsfile"
 	"countersign/adapters/web/webpush"
 	"countersign/approvals/audit"
+	"countersign/approvals/passkey"
 	"countersign/bot/machines"
 	"countersign/bot/replicas"
 	"countersign/internal/config"
@@ -134,6 +135,9 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 		Users: func(name string, groups []string) web.Role { return Role(c.Rules(), name, groups) },
 		Names: func() []string { return config.WebNames(c.Rules().File.Groups) },
 		Audit: func(tx store.Tx, x web.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
+	}
+	if site, err := passkey.SiteOf(c.Web.Origin); err == nil {
+		cfg.Passkeys = passkeys{db: c.DB, book: passkey.Book{Site: site}, trail: trail, rules: c.Rules, now: time.Now}
 	}
 	if c.Web.Push != config.PushOff {
 		subject := c.Web.Origin

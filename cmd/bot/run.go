@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"countersign/adapters/web"
+	"countersign/approvals/passkey"
 	"countersign/bot"
 	"countersign/bot/console"
 	"countersign/internal/address"
@@ -107,7 +108,7 @@ func signInHint(e config.Env, f config.File, base string) string {
 	if name == "" {
 		return "Nobody can sign in to the console: add a name under groups.GROUP.web in the configuration, then run bot login NAME."
 	}
-	link, err := signInLink(e, f, base, name)
+	link, err := signInLink(e, f, base, name, web.LoginCode)
 	if err != nil {
 		return "To sign in to the console: bot login " + name
 	}
@@ -115,12 +116,12 @@ func signInHint(e config.Env, f config.File, base string) string {
 }
 
 // signInLink makes a link that works once. base is where people reach the console.
-func signInLink(e config.Env, f config.File, base, name string) (string, error) {
+func signInLink(e config.Env, f config.File, base, name string, code func(key []byte, user string, now time.Time) string) (string, error) {
 	key, err := os.ReadFile(filepath.Join(e.DataDir, "web.key"))
 	if err != nil || len(key) != 32 {
 		return "", fmt.Errorf("the console's key is not in %s; start the bot once, and use the same COUNTERSIGN_DATA_DIR", e.DataDir)
 	}
-	return strings.TrimRight(cmp.Or(f.Web.Origin, base), "/") + "/#code=" + web.LoginCode(key, name, time.Now()), nil
+	return strings.TrimRight(cmp.Or(f.Web.Origin, base), "/") + "/#code=" + code(key, name, time.Now()), nil
 }
 
 // options fills in what this program is and does beside a bot.
@@ -143,7 +144,7 @@ func webCommand() *cobra.Command {
 
 func loginCommand() *cobra.Command {
 	var base string
-	var printed bool
+	var printed, invites bool
 	wish := client.Wish{Name: "command line"}
 	c := &cobra.Command{
 		Use: "login NAME or LINK", Short: "Print a one-time link that logs NAME in to the web console, or sign this command line in with such a LINK", Args: cobra.ExactArgs(1),
@@ -174,7 +175,14 @@ func loginCommand() *cobra.Command {
 				f.Web.Origin = base
 			}
 			here := address.URL(e)
-			link, err := signInLink(e, f, here, name)
+			code := web.LoginCode
+			if invites {
+				if _, err := passkey.SiteOf(f.Web.Origin); err != nil {
+					return config.Errorf("%v", err)
+				}
+				code = web.PasskeyCode
+			}
+			link, err := signInLink(e, f, here, name, code)
 			if err != nil {
 				return err
 			}
@@ -189,6 +197,7 @@ func loginCommand() *cobra.Command {
 	c.Flags().StringVar(&wish.Scope, "scope", "full", "with a LINK: read, which only looks, or full")
 	c.Flags().IntVar(&wish.Days, "days", 30, "with a LINK: how long the token lasts, up to 366")
 	c.Flags().StringVar(&wish.Name, "name", wish.Name, "with a LINK: what the token is for")
+	c.Flags().BoolVar(&invites, "passkey", false, "with a NAME: the link also lets them register a passkey, which nobody else has to confirm")
 	c.Flags().StringVar(&base, "url", "", "address at which people reach the console; default: web.origin, or that of the running bot")
 	return c
 }

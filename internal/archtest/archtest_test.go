@@ -42,14 +42,15 @@ var inside = map[string]string{
 	"alerts/hook":   "alerts/notice internal/redact",
 	"alerts/notice": "",
 
-	"approvals":        "adapters/chat approvals/risk store",
-	"approvals/audit":  "internal/redact store",
-	"approvals/argv":   "",
-	"approvals/card":   "adapters/chat approvals approvals/deed approvals/risk",
-	"approvals/deed":   "approvals approvals/argv approvals/risk",
-	"approvals/gate":   "adapters/chat approvals/... internal/failpoint store store/aging store/outbox store/queue",
-	"approvals/policy": "adapters/chat approvals approvals/risk internal/condition",
-	"approvals/risk":   "",
+	"approvals":         "adapters/chat approvals/passkey approvals/risk store",
+	"approvals/passkey": "adapters/chat store",
+	"approvals/audit":   "internal/redact store",
+	"approvals/argv":    "",
+	"approvals/card":    "adapters/chat approvals approvals/deed approvals/risk",
+	"approvals/deed":    "approvals approvals/argv approvals/risk",
+	"approvals/gate":    "adapters/chat approvals/... internal/failpoint store store/aging store/outbox store/queue",
+	"approvals/policy":  "adapters/chat approvals approvals/risk internal/condition",
+	"approvals/risk":    "",
 
 	"store":       "",
 	"store/aging": "store", "store/keyring": "store", "store/migrate": "store", "store/replica": "store",
@@ -93,7 +94,7 @@ var inside = map[string]string{
 	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
 	"internal/cli":          "internal/config internal/words",
 	"internal/storage":      "internal/config store store/bolt store/migrate store/postgres",
-	"internal/config":       "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
+	"internal/config":       "adapters/web agent/role agent/spend alerts approvals approvals/passkey approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
 	"internal/incident":     "targets/backend",
 	"internal/observe/otlp": "",
 	"internal/observe":      "internal/observe/otlp adapters/chat agent/history agent/llm approvals approvals/risk",
@@ -101,8 +102,8 @@ var inside = map[string]string{
 	"internal/toolsdoc":     "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
-	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/policy approvals/risk bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
-	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit bot/machines bot/replicas internal/config internal/redact internal/rules store",
+	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/passkey approvals/policy approvals/risk bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
+	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit approvals/passkey bot/machines bot/replicas internal/config internal/redact internal/rules store",
 	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
 	"bot/networks": "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads internal/config internal/failpoint internal/rules store store/outbox store/queue",
@@ -112,7 +113,7 @@ var inside = map[string]string{
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config store targets/backend targets/container targets/local targets/record targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
-	"cmd/bot":                "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words targets/backend targets/local targets/ssh tools tools/code tools/hostkey", // the demo's model is scripted
+	"cmd/bot":                "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words targets/backend targets/local targets/ssh tools tools/code tools/hostkey", // the demo's model is scripted
 	"cmd/countersign-lock":   "targets/backend targets/lock",
 	"cmd/countersign-parser": "tools/code/parser tools/code/wire",
 	"examples/network":       "adapters/chat adapters/chat/scribe",
@@ -141,6 +142,7 @@ var outside = map[string]string{
 	"github.com/google/jsonschema-go":      "tools",
 	"github.com/google/uuid":               "deploy/sbom",
 	"github.com/jackc/pgx/v5":              "store/postgres",
+	"github.com/go-webauthn/webauthn":      "approvals/passkey",
 	"github.com/kelseyhightower/envconfig": "internal/config",
 	"github.com/kevinburke/ssh_config":     "targets/ssh",
 	"github.com/moby/moby":                 "targets/container",

@@ -252,6 +252,9 @@ func (f File) check(path string) error {
 	if err := f.Web.check(path, f.Groups); err != nil {
 		return err
 	}
+	if err := f.checkPasskeys(path); err != nil {
+		return err
+	}
 	if err := f.Audit.check(path); err != nil {
 		return err
 	}

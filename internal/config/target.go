@@ -63,6 +63,8 @@ type TargetConfig struct {
 	Roots     []string          `yaml:"roots,omitempty"`
 	Labels    map[string]string `yaml:"labels,omitempty"`
 	Approvers []string          `yaml:"approvers"`
+	// Approve says what an approval on the target takes beyond the policy.
+	Approve TargetApproval `yaml:"approve,omitempty"`
 	// Reads says which proven reads run unasked: "enforced" (under a lock; the default where
 	// the target has one), "plain" (the default elsewhere) or "ask". See docs/gate.md.
 	Reads string `yaml:"reads,omitempty"`
@@ -73,6 +75,12 @@ type TargetConfig struct {
 	// Moderators may take the keyboard from others. The approvers may take it from
 	// the bot.
 	Moderators []string `yaml:"moderators,omitempty"`
+}
+
+// TargetApproval is what a target asks of approvals.
+type TargetApproval struct {
+	// Proof is passkey if an approval must be signed by the person's own device, or nothing.
+	Proof string `yaml:"proof,omitempty"`
 }
 
 // In reports whether a target may be used in a channel.
@@ -142,6 +150,9 @@ func (f File) CheckTarget(at, name string, t TargetConfig) error {
 		if !filepath.IsAbs(root) {
 			return Errorf("%s has the root %q; use absolute paths", at, root)
 		}
+	}
+	if !policy.ValidProof(t.Approve.Proof) {
+		return Errorf("%s has approve.proof %q; use passkey, or leave it out", at, t.Approve.Proof)
 	}
 	for key, groups := range map[string][]string{"approvers": t.Approvers, "users": t.Users, "moderators": t.Moderators} {
 		for _, g := range groups {

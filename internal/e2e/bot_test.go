@@ -172,17 +172,23 @@ func newBot(t testing.TB, config, modelURL string, env ...string) *bot {
 	t.Helper()
 	buildtest.Sources(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "bot.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	b := &bot{t: t, dir: dir, listen: quietPort(t), log: &logBuffer{}, instance: instanceName()}
 	b.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "COUNTERSIGN_CONFIG=" + filepath.Join(dir, "bot.yaml"),
 		"COUNTERSIGN_DATA_DIR=" + filepath.Join(dir, "data"), "OPENAI_BASE_URL=" + modelURL + "/v1", "OPENAI_API_KEY=sk-test-not-a-key",
 		"OPENAI_MODEL=scripted", "COUNTERSIGN_INSTANCE=" + b.instance,
 	}, env...)
+	b.configure(t, config)
 	t.Cleanup(b.kill)
 	return b
+}
+
+// configure writes the configuration of a bot that was not started yet.
+func (b *bot) configure(t testing.TB, config string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, "bot.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // quietPort is a free address whose port no connection is given while the bot is down: it is

@@ -66,23 +66,43 @@ type guest struct {
 
 func (b *bot) guest(t *testing.T, name string, width, height int) *guest {
 	t.Helper()
+	g := b.browser(t, name, width, height)
+	g.enter(b.link(t, name))
+	return g
+}
+
+// link is a one-time link for somebody; more are further words of the command.
+func (b *bot) link(t *testing.T, name string, more ...string) string {
+	t.Helper()
+	out, errs, code := b.run("", append([]string{"login", name}, more...)...)
+	if code != 0 {
+		t.Fatalf("login %s: %s", name, errs)
+	}
+	return strings.TrimSpace(out)
+}
+
+// enter opens a link that signs the guest in.
+func (g *guest) enter(link string) {
+	g.t.Helper()
+	g.do("opening the link", chromedp.Navigate(link), until(`document.querySelector('#me-name')?.textContent === '`+g.name+`'`))
+}
+
+// browser is an empty page in a browser of the guest's own.
+func (b *bot) browser(t *testing.T, name string, width, height int) *guest {
+	t.Helper()
 	// A browser each: pages that are behind others are not drawn, and take no press.
 	opts := append(append([]chromedp.ExecAllocatorOption{}, chromedp.DefaultExecAllocatorOptions[:]...),
 		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 800),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()))
 	browser, end := chromedp.NewExecAllocator(t.Context(), opts...)
 	t.Cleanup(end)
-	out, errs, code := b.run("", "login", name)
-	if code != 0 {
-		t.Fatalf("login %s: %s", name, errs)
-	}
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	if _, err := chromedp.Run(ctx, chromedp.Navigate("about:blank")); err != nil { // makes the tab, which lasts as long as its context
 		t.Fatal(err)
 	}
 	g := &guest{t: t, name: name, ctx: ctx, log: b.log.String}
-	g.do("opening the link", chromedp.EmulateViewport(int64(width), int64(height)), chromedp.Navigate(strings.TrimSpace(out)), until(`document.querySelector('#me-name')?.textContent === '`+name+`'`))
+	g.do("its size", chromedp.EmulateViewport(int64(width), int64(height)))
 	return g
 }
 
@@ -110,7 +130,7 @@ func (g *guest) picture(name string) {
 	if *pictures {
 		dir = filepath.Join("..", "..", "docs")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "day-"+name+".png"), png, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {
 		g.t.Fatal(err)
 	}
 }
@@ -176,7 +196,7 @@ func TestADayInTheOperationsRoom(t *testing.T) {
 	_ = res.Body.Close()
 	ann.do("the alert's conversation", until(`document.querySelector('.thread')?.textContent.includes('Checkout is slow')`), script(`document.querySelector('.thread').click()`),
 		until(`document.querySelector('#log').textContent.includes('only 2 workers')`))
-	ann.picture("1-alert")
+	ann.picture("day-1-alert")
 
 	// 2. A plan, approved on a phone. The address is the one that a notification opens.
 	ann.do("asking", keys("#text", "please do both"+kb.Enter), until(`document.querySelector('.card.open')?.textContent.includes('Run 2 steps')`))
@@ -190,7 +210,7 @@ func TestADayInTheOperationsRoom(t *testing.T) {
 		return request != ""
 	}, f.logs)
 	ben.do("the notification's address", script(`location.hash = '#c=`+request+`'`), until(`document.querySelector('.card.open')?.getBoundingClientRect().bottom <= innerHeight && !document.querySelector('.card.open [data-style=approve]').disabled`))
-	ben.picture("2-phone")
+	ben.picture("day-2-phone")
 	ben.do("approving", press("approve"))
 	ann.do("the end", until(`document.querySelector('#log').textContent.includes('checkout has 8 workers')`))
 
@@ -203,12 +223,12 @@ func TestADayInTheOperationsRoom(t *testing.T) {
 	ben.do("taking control", pressed("Take control"), until(`document.querySelector('#hands-take').textContent === 'Give back'`), script(`document.querySelector('#screen textarea').focus()`),
 		types("cat checkout.conf && echo looks right\r"))
 	carol.do("seeing it", until(`document.querySelector('#screen').textContent.includes('workers = 8')`))
-	carol.picture("3-terminal")
+	carol.picture("day-3-terminal")
 	ben.do("giving it back", pressed("Give back"), until(`document.querySelector('#log').textContent.includes('ben had the keyboard')`))
 
 	// 4. The change is taken back.
 	ann.do("undoing", pressed("Undo step 1"), until(`document.querySelector('.card.open')?.textContent.includes('Undo a change to checkout.conf')`))
-	ann.picture("4-undo")
+	ann.picture("day-4-undo")
 	ben.do("approving the undo", until(`document.querySelector('#log .card.open') !== null`), script(`document.querySelector('#log .card.open').scrollIntoView({ block: 'center' })`), pressed("Approve"))
 	eventually(t, "the old configuration", func() bool {
 		raw, err := os.ReadFile(filepath.Join(work, "checkout.conf"))
@@ -223,7 +243,7 @@ func TestADayInTheOperationsRoom(t *testing.T) {
 			found = true
 			g := b.guest(t, "carol", 1280, 800)
 			g.do("the recordings", script(`location.hash = '#l=recordings'`), until(`!document.querySelector('#listed-find').hidden`), keys("#listed-query", "looks right"), until(`document.querySelector('.listed-table')?.textContent.includes('looks right')`))
-			g.picture("5-recordings")
+			g.picture("day-5-recordings")
 			g.do("playing it", script(`document.querySelector('.listed-table a').click()`), until(`!document.querySelector('#player').hidden && !document.querySelector('#player-play').disabled`))
 			break
 		}

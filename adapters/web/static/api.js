@@ -107,7 +107,8 @@ api.read = (id, place = {}) => call('GET', thread(id) + Object.entries(place).ma
 api.mark = (id, mark) => call('POST', thread(id) + '/mark', mark);
 api.arrange = (id, change) => call('POST', thread(id) + '/arrange', change);
 api.say = (t, id, text) => call('POST', thread(t) + '/messages', { id, text });
-api.click = (t, id, button, reason, text) => call('POST', thread(t) + '/clicks', { id, button, reason, text });
+// signs is { signed, ticket }, of a press that is signed.
+api.click = (t, id, button, reason, text, signs = {}) => call('POST', thread(t) + '/clicks', { id, button, reason, text, ...signs });
 api.panes = (t) => call('GET', thread(t) + '/panes');
 api.recordings = (t) => call('GET', thread(t) + '/recordings');
 api.recording = (t, id) => call('GET', thread(t) + '/recordings/' + encodeURIComponent(id));
@@ -120,6 +121,12 @@ api.notifications = () => call('GET', '/notifications');
 api.wishes = (wishes) => call('POST', '/notifications/wishes', wishes);
 api.addDevice = (subscription, name) => call('POST', '/notifications/devices', { subscription, name });
 api.endDevice = (id) => call('POST', '/notifications/devices/' + encodeURIComponent(id) + '/end', {});
+api.passkeys = () => call('GET', '/passkeys');
+api.beginPasskey = () => call('POST', '/passkeys/begin', {});
+api.addPasskey = (name, response) => call('POST', '/passkeys', { name, response });
+api.askPasskey = (id) => call('POST', '/passkeys/' + encodeURIComponent(id) + '/ask', {});
+api.confirmPasskey = (id, signed) => call('POST', '/passkeys/' + encodeURIComponent(id) + '/confirm', signed);
+api.endPasskey = (id) => call('POST', '/passkeys/' + encodeURIComponent(id) + '/end', {});
 api.links = (t) => call('GET', thread(t) + '/links');
 api.share = (t, pane, minutes) => call('POST', thread(t) + '/links', { pane, minutes });
 api.unshare = (t, link) => call('POST', thread(t) + '/links/' + encodeURIComponent(link) + '/end', {});

@@ -10,6 +10,7 @@ import { Home } from './home.js';
 import { List } from './list.js';
 import { Lists } from './lists.js';
 import { Notify } from './notify.js';
+import { Passkeys, takeTicket, showTicket } from './passkeys.js';
 import { listen } from './keys.js';
 import { say } from './sentences.js';
 
@@ -22,6 +23,7 @@ let shares;
 let home;
 let list;
 let notify;
+let passkeys;
 let lists;
 let opened = null; // what the conversation on screen is called and how it stands
 let current = null; // thread id, null for a new conversation
@@ -37,6 +39,7 @@ function takeCode() {
 }
 
 async function begin() {
+  takeTicket();
   const { code, key } = takeCode();
   let refused = null;
   if (key) await api.adopt(key);
@@ -73,6 +76,7 @@ async function enter() {
     shares = new Shares(() => terminals.list.find((p) => p.id === terminals.pane));
     lists = new Lists(startLine, (id) => list.find(id)?.title || '');
     notify = new Notify(toCard);
+    passkeys = new Passkeys();
     listen({ escape, search, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
     wire();
   }
@@ -85,6 +89,8 @@ async function enter() {
   lists.name(api.readOnly ? [] : me.lists);
   notify.begin(me.notifications);
   await Promise.all([route(), refresh()]);
+  await showTicket();
+  passkeys.begin(me.passkeys, me.invited);
   showCard(); // the page can be used from here on: what is opened later must not be opened over
 }
 
@@ -175,6 +181,7 @@ function go(id) {
 }
 
 async function route() {
+  if (takeTicket()) showTicket(); // a link opened in this tab
   const { code } = takeCode(); // a fresh link opened in this tab
   if (code) {
     try { await api.login(code); await enter(); } catch (e) { complain(e); }

@@ -3,6 +3,7 @@
 import { el, exposed, icon, copy, newID, announce, lost, until, elapsed, $ } from './dom.js';
 import api from './api.js';
 import { deciding, unsettle } from './press.js';
+import { signature } from './passkeys.js';
 import { say } from './sentences.js';
 
 const warning = 'M10 3.2l7.4 13.1H2.6zM10 8v4M10 14.2h.01';
@@ -238,7 +239,10 @@ async function decide(thread, card, button, reason, all, press, notice) {
   if (text !== undefined) delete press.dataset.click;
   press.dataset.click ||= newID();
   try {
-    const answer = await api.click(thread, press.dataset.click, button.id, reason, text);
+    const signs = { ticket: button.ticket };
+    let answer = button.sign ? await api.click(thread, newID(), 'sign:' + button.id, reason, undefined, signs) : null;
+    if (answer?.sign) signs.signed = await signature(answer.sign);
+    if (!answer || answer.sign) answer = await api.click(thread, press.dataset.click, button.id, reason, text, signs);
     notice.classList.add(answer.ok ? 'ok' : 'not-ok');
     notice.textContent = answer.notice || '';
     tell(answer.notice, answer.ok);

@@ -1,0 +1,128 @@
+// Passkeys: registering them, confirming those of others, and signing what a button decides.
+
+import { $, el, newID, when } from './dom.js';
+import api from './api.js';
+import { renderCard } from './card.js';
+import { say } from './sentences.js';
+
+const bytes = (s) => Uint8Array.from(atob(s.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
+const text = (b) => btoa(Array.from(new Uint8Array(b), (c) => String.fromCharCode(c)).join('')).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+
+// asked has the browser ask the person, and says in one sentence why nothing came of it.
+async function asked(does) {
+  if (!globalThis.PublicKeyCredential || !navigator.credentials) throw new Error(say.keyCannot);
+  try {
+    return await does();
+  } catch (e) {
+    if (e.name === 'InvalidStateError') throw new Error(say.keyKnown);
+    throw new Error(e.name === 'NotAllowedError' || e.name === 'AbortError' ? say.keyCancelled : say.keyFailed + e.message);
+  }
+}
+
+// signature is the device's answer to what the bot asks to be signed.
+export async function signature(s) {
+  const c = await asked(() => navigator.credentials.get({ publicKey: {
+    challenge: bytes(s.challenge), rpId: s.site, userVerification: 'required', timeout: 240000,
+    allowCredentials: s.keys.map((k) => ({ type: 'public-key', id: bytes(k.id), ...(k.transports && { transports: k.transports }) })),
+  } }));
+  const r = c.response;
+  return { nonce: s.nonce, response: { id: c.id, rawId: text(c.rawId), type: c.type, clientExtensionResults: {}, response: {
+    clientDataJSON: text(r.clientDataJSON), authenticatorData: text(r.authenticatorData), signature: text(r.signature),
+    ...(r.userHandle && { userHandle: text(r.userHandle) }),
+  } } };
+}
+
+async function made(n) {
+  const c = await asked(() => navigator.credentials.create({ publicKey: {
+    challenge: bytes(n.challenge), rp: { id: n.site, name: n.title }, user: { id: bytes(n.handle), name: n.user, displayName: n.user },
+    pubKeyCredParams: n.algorithms.map((alg) => ({ type: 'public-key', alg })), excludeCredentials: n.known.map((id) => ({ type: 'public-key', id: bytes(id) })),
+    authenticatorSelection: { userVerification: 'required', residentKey: 'preferred' }, attestation: 'none', timeout: 240000,
+  } }));
+  const r = c.response;
+  return { id: c.id, rawId: text(c.rawId), type: c.type, clientExtensionResults: {}, response: {
+    clientDataJSON: text(r.clientDataJSON), attestationObject: text(r.attestationObject), transports: r.getTransports?.() || [],
+  } };
+}
+
+export class Passkeys {
+  constructor() {
+    $('passkeys').addEventListener('click', () => this.show());
+    $('passkeys-form').addEventListener('submit', (e) => { e.preventDefault(); this.add(); });
+  }
+
+  begin(has, invited) {
+    $('passkeys').hidden = !has || Boolean(api.readOnly);
+    if (has && invited && !api.readOnly) this.show();
+  }
+
+  async show() {
+    try {
+      await this.draw();
+      if (!$('passkeys-box').open) $('passkeys-box').showModal();
+    } catch (e) { this.fail(e); }
+  }
+
+  fail(e) { $('passkeys-error').textContent = e.message; }
+
+  async draw() {
+    const { mine, waiting, invited } = await api.passkeys();
+    $('passkeys-error').textContent = '';
+    $('passkeys-state').textContent = invited ? say.keyInvited : mine.some((k) => k.by) ? say.keyHave : mine.length ? say.keyWaits : say.keyNone;
+    $('passkeys-mine').replaceChildren(...mine.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.name }), ' ', k.by ? say.keyBy(k.by) : say.keyUnconfirmed), ' ', when(k.added), ' ',
+      el('button', { type: 'button', class: 'link', 'aria-label': 'Remove ' + k.name, text: 'Remove', on: { click: () => this.act(() => api.endPasskey(k.id)) } }))));
+    $('passkeys-others').hidden = waiting.length === 0;
+    $('passkeys-waiting').replaceChildren(...waiting.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.owner }), ' ', k.name), ' ', when(k.added), ' ',
+      el('button', { type: 'button', class: 'button', 'aria-label': `Confirm ${k.name} of ${k.owner}`, text: 'Confirm', on: { click: () => this.act(async () => api.confirmPasskey(k.id, await signature(await api.askPasskey(k.id)))) } }))));
+  }
+
+  async act(does) {
+    $('passkeys-box').classList.add('busy');
+    try {
+      await does();
+      await this.draw();
+    } catch (e) { this.fail(e); } finally { $('passkeys-box').classList.remove('busy'); }
+  }
+
+  add() {
+    const name = $('passkeys-name').value.trim();
+    return this.act(async () => {
+      if (!name) throw new Error(say.keyName);
+      await api.addPasskey(name, await made(await api.beginPasskey()));
+      $('passkeys-name').value = '';
+    });
+  }
+}
+
+// A press on another network is signed here: its link has a ticket, which is kept until it is used
+// or another comes, so that signing in on the way doesn't lose it.
+const slot = 'ticket';
+
+export function takeTicket() {
+  const part = new URLSearchParams(location.hash.slice(1));
+  const [ticket, thread] = [part.get('sign'), part.get('t')];
+  if (!ticket || !thread) return false;
+  try { sessionStorage.setItem(slot, JSON.stringify({ ticket, thread })); } catch { /* no storage: not after signing in */ }
+  history.replaceState(null, '', location.pathname);
+  return true;
+}
+
+// showTicket shows what a ticket is for, with its button.
+export async function showTicket() {
+  let kept;
+  try {
+    kept = JSON.parse(sessionStorage.getItem(slot));
+    sessionStorage.removeItem(slot);
+  } catch { /* none */ }
+  const box = $('signing');
+  if (!kept) {
+    box.hidden = true;
+    return;
+  }
+  let answer;
+  try { answer = await api.click(kept.thread, newID(), 'ticket:' + kept.ticket, ''); } catch (e) { answer = { notice: e.message }; }
+  $('signing-note').textContent = answer.notice || '';
+  const button = answer.ask && { ...answer.ask, ticket: kept.ticket, ask_reason: false, write: '' };
+  $('signing-card').replaceChildren(...(answer.show ? [renderCard(kept.thread, { ...answer.show, choose: button ? [button] : [] }, new Date())] : []));
+  box.hidden = false;
+  box.scrollIntoView();
+}

@@ -1,0 +1,257 @@
+package passkey
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/store"
+)
+
+const (
+	// askLife is how long a device may take to sign what it was asked for.
+	askLife = 5 * time.Minute
+	// clockSlack is how far the clocks of two replicas may be apart.
+	clockSlack = time.Minute
+	maxKeys    = 20       // of one person
+	maxAnswer  = 64 << 10 // bytes of a browser's answer
+	maxName    = 100      // bytes of a key's name
+)
+
+// Errors of the book, each one sentence for the person.
+var (
+	ErrNoKey   = errors.New("you have no passkey here yet; an operator's link lets you register one, and so does a colleague who confirms it")
+	ErrNoAsk   = errors.New("this was asked for too long ago, or was answered already; press the button again")
+	ErrNotHere = errors.New("this passkey isn't registered here, or was removed")
+	ErrNotYet  = errors.New("nobody has confirmed this passkey yet; somebody else who has one can do that")
+	ErrOthers  = errors.New("this passkey belongs to somebody else")
+	ErrMany    = fmt.Errorf("you have %d passkeys; remove one first", maxKeys)
+	ErrTwice   = errors.New("this passkey is registered already")
+	ErrUnnamed = fmt.Errorf("a passkey needs a name of at most %d bytes, such as the device it is on", maxName)
+	ErrLong    = errors.New("the browser's answer is too long")
+)
+
+// Book keeps the registered keys. It has no state: every method works in the caller's transaction.
+//
+// Keys:
+//
+//	("passkey", id)        -> Key as JSON
+//	("passkey-ask", nonce) -> asked as JSON, until it is answered
+//	("passkey-new", owner) -> fresh as JSON, until the key is there
+type Book struct {
+	Site Site
+}
+
+func keyKey(id string) []byte      { return store.Key("passkey", id) }
+func askKey(nonce string) []byte   { return store.Key("passkey-ask", nonce) }
+func freshKey(owner string) []byte { return store.Key("passkey-new", owner) }
+
+// asked is what a device was asked to sign.
+type asked struct {
+	Statement []byte          `json:"statement"`
+	Shown     json.RawMessage `json:"shown,omitempty"`
+	Expires   time.Time       `json:"expires"`
+}
+
+// fresh is the challenge of a registration.
+type fresh struct {
+	Challenge []byte    `json:"challenge"`
+	Expires   time.Time `json:"expires"`
+}
+
+// Get returns a key.
+func (Book) Get(tx store.Tx, id string) (Key, bool) { return store.Load[Key](tx, keyKey(id)) }
+
+// All returns every key, by owner and age.
+func (Book) All(tx store.Tx) []Key {
+	var out []Key
+	from, to := store.Prefix("passkey")
+	for k, raw := range tx.Scan(from, to) {
+		var key Key
+		store.Decode(k, raw, &key)
+		out = append(out, key)
+	}
+	slices.SortFunc(out, func(a, b Key) int {
+		if c := strings.Compare(a.Owner, b.Owner); c != 0 {
+			return c
+		}
+		return a.Added.Compare(b.Added)
+	})
+	return out
+}
+
+// Of returns the keys of one person.
+func (b Book) Of(tx store.Tx, owner string) []Key {
+	return slices.DeleteFunc(b.All(tx), func(k Key) bool { return k.Owner != owner })
+}
+
+// Ask notes that the owner's device is asked to sign a statement, whose version, nonce and time it
+// fills in. shown is what they are shown, as JSON.
+func (b Book) Ask(tx store.Tx, s Statement, shown []byte, now time.Time) (chat.Signing, error) {
+	var o chat.Signing
+	for _, k := range b.Of(tx, s.Owner) {
+		if k.Confirmed() {
+			o.Keys = append(o.Keys, chat.SigningKey{ID: k.ID, Transports: k.Transports})
+		}
+	}
+	if len(o.Keys) == 0 {
+		return chat.Signing{}, ErrNoKey
+	}
+	b.tidy(tx, now)
+	s.Version, s.Nonce, s.At = 1, rand.Text(), now.UTC()
+	raw := s.Encode()
+	store.Save(tx, askKey(s.Nonce), asked{Statement: raw, Shown: shown, Expires: now.Add(askLife).UTC()})
+	o.Nonce, o.Challenge, o.Site = s.Nonce, base64.RawURLEncoding.EncodeToString(Challenge(raw)), b.Site.ID
+	return o, nil
+}
+
+// tidy forgets what nobody signed.
+func (Book) tidy(tx store.Tx, now time.Time) {
+	from, to := store.Prefix("passkey-ask")
+	var old [][]byte
+	for k, raw := range tx.Scan(from, to) {
+		var a asked
+		store.Decode(k, raw, &a)
+		if !now.Before(a.Expires) {
+			old = append(old, slices.Clone(k))
+		}
+	}
+	for _, k := range old {
+		tx.Delete(k)
+	}
+}
+
+// Answer checks what the owner's device has signed, once: what was asked for is forgotten, whatever
+// comes of it. The caller checks that the statement is about what is decided.
+func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time.Time) (Proof, Statement, error) {
+	a, ok := store.Load[asked](tx, askKey(nonce))
+	if !ok || nonce == "" {
+		return Proof{}, Statement{}, ErrNoAsk
+	}
+	tx.Delete(askKey(nonce))
+	s, err := Decode(a.Statement)
+	switch {
+	case err != nil:
+		return Proof{}, Statement{}, err
+	case !now.Before(a.Expires) || s.At.After(now.Add(clockSlack)):
+		return Proof{}, Statement{}, ErrNoAsk
+	case len(response) > maxAnswer:
+		return Proof{}, Statement{}, ErrLong
+	case s.Owner != owner:
+		return Proof{}, Statement{}, ErrOtherAsk
+	}
+	k, ok := b.Get(tx, KeyOf(response))
+	switch {
+	case !ok:
+		return Proof{}, Statement{}, ErrNotHere
+	case k.Owner != owner:
+		return Proof{}, Statement{}, ErrOthers
+	case !k.Confirmed():
+		return Proof{}, Statement{}, ErrNotYet
+	}
+	p := Proof{
+		Statement: a.Statement, Response: slices.Clone(response), Shown: a.Shown, Site: b.Site,
+		KeyID: k.ID, Public: k.Public, KeyOwner: k.Owner, KeyBy: k.By, KeyAdded: k.Added,
+	}
+	count, err := p.Check()
+	if err != nil {
+		return Proof{}, Statement{}, err
+	}
+	if count <= k.Count && (count != 0 || k.Count != 0) {
+		return Proof{}, Statement{}, ErrCopied
+	}
+	k.Count, k.Used = count, now.UTC()
+	store.Save(tx, keyKey(k.ID), k)
+	return p, s, nil
+}
+
+// Holds reports why a proof that counted once doesn't any more, nil if it does: the key must be
+// registered still, as it was, for this console.
+func (b Book) Holds(tx store.Tx, p Proof) error {
+	k, ok := b.Get(tx, p.KeyID)
+	switch {
+	case !ok:
+		return ErrNotHere
+	case k.Owner != p.KeyOwner || string(k.Public) != string(p.Public) || !k.Confirmed() || p.Site != b.Site:
+		return ErrOthers
+	}
+	_, err := p.Check()
+	return err
+}
+
+// Begin starts the registration of a key of a person, and returns the challenge.
+func (b Book) Begin(tx store.Tx, owner string, now time.Time) []byte {
+	f := fresh{Challenge: []byte(rand.Text()), Expires: now.Add(askLife).UTC()}
+	store.Save(tx, freshKey(owner), f)
+	return f.Challenge
+}
+
+// Add registers a key, which counts once it is confirmed ([Book.Confirm], [Book.Trust]).
+func (b Book) Add(tx store.Tx, owner, name string, response []byte, now time.Time) (Key, error) {
+	f, ok := store.Load[fresh](tx, freshKey(owner))
+	if !ok || !now.Before(f.Expires) {
+		return Key{}, ErrNoAsk
+	}
+	tx.Delete(freshKey(owner))
+	if name = strings.TrimSpace(name); name == "" || len(name) > maxName {
+		return Key{}, ErrUnnamed
+	}
+	if len(response) > maxAnswer {
+		return Key{}, ErrLong
+	}
+	k, err := Register(b.Site, f.Challenge, response)
+	if err != nil {
+		return Key{}, err
+	}
+	if _, taken := b.Get(tx, k.ID); taken {
+		return Key{}, ErrTwice
+	}
+	if len(b.Of(tx, owner)) >= maxKeys {
+		return Key{}, ErrMany
+	}
+	k.Owner, k.Name, k.Added = owner, name, now.UTC()
+	store.Save(tx, keyKey(k.ID), k)
+	return k, nil
+}
+
+// Trust notes that something else than a signature has confirmed a key, such as an operator's link.
+func (Book) Trust(tx store.Tx, k Key, by string) Key {
+	k.By = by
+	store.Save(tx, keyKey(k.ID), k)
+	return k
+}
+
+// Confirm notes that somebody else has confirmed a key by a signature over it.
+func (b Book) Confirm(tx store.Tx, by, nonce string, response []byte, now time.Time) (Key, error) {
+	_, s, err := b.Answer(tx, by, nonce, response, now)
+	if err != nil {
+		return Key{}, err
+	}
+	k, ok := b.Get(tx, s.Request)
+	switch {
+	case s.For != ForKey || !ok || k.Digest() != s.Digest:
+		return Key{}, ErrOtherAsk
+	case k.Owner == by:
+		return Key{}, ErrOthers
+	case k.Confirmed():
+		return k, nil
+	}
+	k.By = by
+	store.Save(tx, keyKey(k.ID), k)
+	return k, nil
+}
+
+// Remove deletes a key. What it has approved and what hasn't run yet doesn't run.
+func (b Book) Remove(tx store.Tx, id string) (Key, bool) {
+	k, ok := b.Get(tx, id)
+	if ok {
+		tx.Delete(keyKey(id))
+	}
+	return k, ok
+}

@@ -1,0 +1,242 @@
+// Package passkey makes and checks votes that people's own devices sign (WebAuthn Level 3,
+// https://www.w3.org/TR/webauthn-3/): which keys a person has registered, what their device is
+// asked to sign, and whether it did. It decides nothing and knows no request: the gate does.
+package passkey
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/go-webauthn/webauthn/protocol/webauthncose"
+)
+
+// What a person is asked to sign.
+const (
+	ForApprove = "approve"
+	ForGlass   = "break-glass"
+	ForKey     = "confirm a passkey" // of somebody else
+)
+
+// Site is the console's address as browsers name it: keys are registered for its host, and only
+// its pages may ask for a signature.
+type Site struct {
+	ID     string `json:"id"`     // the host, without its port
+	Origin string `json:"origin"` // scheme, host and port
+}
+
+// SiteOf is the site of an origin. Browsers have passkeys only where the address has a name and
+// the way to it is safe, so the error is one sentence that says what to do.
+func SiteOf(origin string) (Site, error) {
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" {
+		return Site{}, errors.New("passkeys need the console's address; set web.origin")
+	}
+	host := u.Hostname()
+	switch {
+	case net.ParseIP(host) != nil:
+		return Site{}, fmt.Errorf("browsers have no passkeys for an address without a name such as %s; set web.origin to one with a host name, or open the console at localhost", host)
+	case u.Scheme != "https" && host != "localhost" && !strings.HasSuffix(host, ".localhost"):
+		return Site{}, fmt.Errorf("browsers have passkeys over https only, and %s isn't; set up TLS and set web.origin to https", origin)
+	}
+	return Site{ID: host, Origin: strings.ToLower(u.Scheme + "://" + u.Host)}, nil
+}
+
+// Statement is what a device signs the hash of.
+type Statement struct {
+	Version int    `json:"v"`                 // 1
+	For     string `json:"for"`               // one of the For constants
+	Request string `json:"request,omitempty"` // the request, or the id of the key that is confirmed
+	Digest  string `json:"digest,omitempty"`  // of the action, or of the key
+	Policy  string `json:"policy,omitempty"`  // the hash of the policy by which it was shown
+	Shown   string `json:"shown,omitempty"`   // SHA-256 of the card that was shown, as hex
+	Voter   string `json:"voter"`             // whose vote it is, on the network of the thread
+	Owner   string `json:"owner"`             // whose key signs, in the console
+	Reason  string `json:"reason,omitempty"`
+	// Nonce is random, so that no signature is good twice.
+	Nonce string    `json:"nonce"`
+	At    time.Time `json:"at"` // when it was asked for
+}
+
+// Encode is the statement as it is signed and kept.
+func (s Statement) Encode() []byte {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a struct of strings and a time in this century
+	}
+	return raw
+}
+
+// Decode reads what Encode wrote.
+func Decode(raw []byte) (s Statement, err error) {
+	if err := json.Unmarshal(raw, &s); err != nil || s.Version != 1 {
+		return Statement{}, errors.New("what was signed is of another version")
+	}
+	return s, nil
+}
+
+// Challenge is what the device is given for a statement. The prefix keeps it apart from whatever
+// else is signed for this site.
+func Challenge(statement []byte) []byte {
+	sum := sha256.Sum256(append([]byte("countersign passkey v1\x00"), statement...))
+	return sum[:]
+}
+
+// Key is a registered passkey.
+type Key struct {
+	ID         string   `json:"id"`     // as the device names it, base64url
+	Owner      string   `json:"owner"`  // who has it, in the console
+	Name       string   `json:"name"`   // what they call it
+	Public     []byte   `json:"public"` // COSE
+	Count      uint32   `json:"count"`  // of its last signature; 0 is a device that doesn't count
+	Transports []string `json:"transports,omitempty"`
+	// Attestation is what the device said of its make: the format, and the object if there was one.
+	Attestation string    `json:"attestation,omitempty"`
+	Object      []byte    `json:"object,omitempty"`
+	Added       time.Time `json:"added"`
+	// By is who confirmed it: another person, or the operator by a link. "" is nobody yet.
+	By   string    `json:"by,omitempty"`
+	Used time.Time `json:"used,omitzero"`
+}
+
+// Confirmed reports whether the key counts.
+func (k Key) Confirmed() bool { return k.By != "" }
+
+// Digest names exactly this key.
+func (k Key) Digest() string {
+	sum := sha256.Sum256([]byte(k.ID + "\x00" + k.Owner + "\x00" + string(k.Public)))
+	return fmt.Sprintf("%x", sum)
+}
+
+// Proof is a vote that was signed, whole: everything that shows it to somebody who trusts neither
+// the bot nor its store.
+type Proof struct {
+	Statement []byte          `json:"statement"`          // as it was signed
+	Response  json.RawMessage `json:"response"`           // as the browser gave it
+	Shown     json.RawMessage `json:"shown,omitempty"`    // the card
+	Site      Site            `json:"site"`               // for which the key is
+	KeyID     string          `json:"key"`                // of which Key
+	Public    []byte          `json:"public"`             // its public part, COSE
+	KeyOwner  string          `json:"owner"`              // whose it was
+	KeyBy     string          `json:"key_by,omitempty"`   // who had confirmed it
+	KeyAdded  time.Time       `json:"key_added,omitzero"` // when it was registered
+}
+
+// Errors of a signature that doesn't count, each one sentence for the person.
+var (
+	ErrUnreadable = errors.New("the browser's answer can't be read; try again")
+	ErrOtherAsk   = errors.New("this signature is for something else than what was asked; press the button again")
+	ErrOrigin     = errors.New("this signature was made on another page than the console")
+	ErrUnverified = errors.New("your device didn't check that it's you; use a passkey with a PIN, a fingerprint or a face")
+	ErrSignature  = errors.New("the signature isn't that of this passkey")
+	ErrCopied     = errors.New("this passkey's counter went back, so there may be a copy of it; remove it and register another one")
+)
+
+// common is what the answers of both ceremonies are checked for beyond the library's own checks,
+// so that each has its sentence.
+func common(c protocol.CollectedClientData, kind protocol.CeremonyType, challenge []byte, s Site, flags protocol.AuthenticatorFlags, verified bool) error {
+	switch {
+	case c.Type != kind, c.Challenge != base64.RawURLEncoding.EncodeToString(challenge):
+		return ErrOtherAsk
+	case !strings.EqualFold(c.Origin, s.Origin), c.TopOrigin != "":
+		return ErrOrigin
+	case !flags.HasUserPresent(), verified && !flags.HasUserVerified():
+		return ErrUnverified
+	}
+	return nil
+}
+
+// Register reads a device's answer to the challenge of a registration. The key has neither owner
+// nor name yet.
+func Register(s Site, challenge []byte, response []byte) (Key, error) {
+	return register(s, challenge, response, true)
+}
+
+// register is Register. verified asks that the device checked who uses it, which only the
+// specification's examples don't.
+func register(s Site, challenge, response []byte, verified bool) (Key, error) {
+	p, err := protocol.ParseCredentialCreationResponseBytes(response)
+	if err != nil {
+		return Key{}, ErrUnreadable
+	}
+	att := p.Response.AttestationObject
+	if err := common(p.Response.CollectedClientData, protocol.CreateCeremony, challenge, s, att.AuthData.Flags, verified); err != nil {
+		return Key{}, err
+	}
+	_, err = p.Verify(base64.RawURLEncoding.EncodeToString(challenge), s.ID, []string{s.Origin}, nil, nil, protocol.TopOriginDefaultVerificationMode, false, verified, true,
+		nil, algorithms(), protocol.AttestationPolicy{}, protocol.SignaturePolicy{})
+	if err != nil {
+		return Key{}, fmt.Errorf("this passkey can't be used (%w); register another one", err)
+	}
+	k := Key{
+		ID: base64.RawURLEncoding.EncodeToString(p.RawID), Public: att.AuthData.AttData.CredentialPublicKey,
+		Count: att.AuthData.Counter, Attestation: att.Format,
+	}
+	if att.Format != "none" {
+		k.Object = p.Raw.AttestationResponse.AttestationObject
+	}
+	for _, t := range p.Response.Transports {
+		k.Transports = append(k.Transports, string(t))
+	}
+	return k, nil
+}
+
+// algorithms are those of keys that may be registered, the most usual one first.
+func algorithms() []protocol.CredentialParameter {
+	var out []protocol.CredentialParameter
+	for _, a := range []webauthncose.COSEAlgorithmIdentifier{webauthncose.AlgES256, webauthncose.AlgEdDSA, webauthncose.AlgES384, webauthncose.AlgES512, webauthncose.AlgRS256} {
+		out = append(out, protocol.CredentialParameter{Type: protocol.PublicKeyCredentialType, Algorithm: a})
+	}
+	return out
+}
+
+// Algorithms are the numbers of the algorithms that Register takes, for the browser.
+func Algorithms() []int {
+	var out []int
+	for _, a := range algorithms() {
+		out = append(out, int(a.Algorithm))
+	}
+	return out
+}
+
+// Check reports whether a proof's signature is that of its key over its statement, and returns
+// the key's counter. Who signed when, and whether the key counts, is not its matter.
+func (p Proof) Check() (count uint32, err error) {
+	return check(p.Site, Challenge(p.Statement), p.KeyID, p.Public, p.Response, true)
+}
+
+// check reports whether a device has signed a challenge with a key; verified is as in register.
+func check(s Site, challenge []byte, id string, public, response []byte, verified bool) (count uint32, err error) {
+	r, err := protocol.ParseCredentialRequestResponseBytes(response)
+	if err != nil {
+		return 0, ErrUnreadable
+	}
+	if err := common(r.Response.CollectedClientData, protocol.AssertCeremony, challenge, s, r.Response.AuthenticatorData.Flags, verified); err != nil {
+		return 0, err
+	}
+	if base64.RawURLEncoding.EncodeToString(r.RawID) != id {
+		return 0, ErrSignature
+	}
+	err = r.Verify(base64.RawURLEncoding.EncodeToString(challenge), s.ID, "", []string{s.Origin}, nil, nil, protocol.TopOriginDefaultVerificationMode, false,
+		verified, true, public, protocol.SignaturePolicy{})
+	if err != nil {
+		return 0, ErrSignature
+	}
+	return r.Response.AuthenticatorData.Counter, nil
+}
+
+// KeyOf is the id of the key that a browser's answer names, "" if it can't be read.
+func KeyOf(response []byte) string {
+	r, err := protocol.ParseCredentialRequestResponseBytes(response)
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(r.RawID)
+}

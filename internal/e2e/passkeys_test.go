@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/webauthn"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// passkeyConfig is a bot at which two people sign each approval.
+const passkeyConfig = `
+web: {origin: "http://localhost:%s"}
+targets:
+  local: {kind: local, tmux: false, dir: %s, approvers: [oncall], approve: {proof: passkey}, labels: {env: production}}
+groups:
+  oncall: {web: [alice, bob]}
+  team: {web: [dave]}
+policy: {approve: {count: 2}}
+`
+
+// device is a virtual authenticator of a guest's browser.
+type device struct {
+	g  *guest
+	id webauthn.AuthenticatorID
+}
+
+func (g *guest) device() *device {
+	g.t.Helper()
+	d := &device{g: g}
+	g.do("a device", func(ctx context.Context, t *chromedp.Target) (v chromedp.Void, err error) {
+		if _, err := cdp.Call(ctx, t, webauthn.Enable, webauthn.EnableParams{}); err != nil {
+			return v, err
+		}
+		res, err := cdp.Call(ctx, t, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
+			Protocol: "ctap2", Transport: "internal", HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
+		}})
+		d.id = res.AuthenticatorID
+		return v, err
+	})
+	return d
+}
+
+// does changes how the device behaves.
+func (d *device) does(p webauthn.SetResponseOverrideBitsParams) page {
+	p.AuthenticatorID = d.id
+	return func(ctx context.Context, t *chromedp.Target) (v chromedp.Void, err error) {
+		_, err = cdp.Call(ctx, t, webauthn.SetResponseOverrideBits, p)
+		return v, err
+	}
+}
+
+func (d *device) verifies(yes bool) page {
+	return func(ctx context.Context, t *chromedp.Target) (v chromedp.Void, err error) {
+		_, err = cdp.Call(ctx, t, webauthn.SetUserVerified, webauthn.SetUserVerifiedParams{AuthenticatorID: d.id, IsUserVerified: yes})
+		return v, err
+	}
+}
+
+// shows waits for words in a part of the page.
+func shows(css, words string) page {
+	return until(fmt.Sprintf(`document.querySelector(%q)?.textContent.includes(%q)`, css, words))
+}
+
+// approves presses Approve of the open card, and its question.
+func (g *guest) approves(then ...page) {
+	g.t.Helper()
+	const button = `document.querySelector('#log .card.open button[data-style=approve]')`
+	g.do("approving", append([]page{until(`Boolean(` + button + `) && !` + button + `.disabled && !` + button + `.hasAttribute('aria-disabled')`), script(button + `.click()`)}, then...)...)
+}
+
+// TestAnApprovalSignedByADevice goes the way of passkeys in two browsers with virtual authenticators:
+// the first one by the operator's link, another one that a colleague confirms, a quorum of two, and what
+// devices and people do otherwise than they should.
+func TestAnApprovalSignedByADevice(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	b := newBot(t, "", model(t, func(results int, user string) turn {
+		if strings.Contains(user, "please") && results == 0 {
+			return turn{calls: []call{shell("echo " + user[strings.Index(user, "please"):] + " >> " + ran)}}
+		}
+		return turn{text: "the end"}
+	}).URL)
+	_, port, _ := strings.Cut(b.listen, ":")
+	b.configure(t, fmt.Sprintf(passkeyConfig, port, t.TempDir()))
+	if !b.start() {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	alice, bob := b.browser(t, "alice", 1280, 800), b.browser(t, "bob", 390, 844)
+	hers := alice.device()
+	bob.device()
+
+	alice.enter(b.link(t, "alice", "--passkey"))
+	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one"), keys("#passkeys-name", "Laptop"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"))
+	alice.picture("passkeys")
+	alice.do("another one", keys("#passkeys-name", "Same laptop"), pressed("Add a passkey"), shows("#passkeys-error", "has a passkey here already"))
+	alice.do("closing", script(`document.querySelector('#passkeys-box').close()`))
+	bob.enter(b.link(t, "bob"))
+	bob.do("adding a passkey", script(`document.querySelector('#passkeys').click()`), shows("#passkeys-state", "With a passkey"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "not confirmed yet"),
+		script(`document.querySelector('#passkeys-box').close()`))
+
+	dave := b.browser(t, "dave", 1280, 800)
+	dave.enter(b.link(t, "dave"))
+	dave.do("asking", keys("#text", "please one"+kb.Enter), shows("#log .card.open", "needs 2 of oncall by passkey"))
+	open := func(g *guest) {
+		g.do("the conversation", until(`document.querySelector('.thread')?.textContent.includes('please')`), script(`document.querySelector('.thread').click()`), until(`Boolean(document.querySelector('#log .card.open'))`))
+	}
+	open(bob)
+	bob.approves(shows("#log .card.open .notice", "no passkey here yet"))
+
+	alice.do("confirming bob's", script(`document.querySelector('#passkeys').click()`), shows("#passkeys-waiting", "bob"), pressed("Confirm"), until(`document.querySelector('#passkeys-others').hidden`),
+		script(`document.querySelector('#passkeys-box').close()`))
+	open(alice)
+	yes, no := true, false
+	alice.do("a device that refuses", hers.verifies(false))
+	alice.approves(shows("#log .card.open .notice", "Nothing was signed"))
+	alice.do("a device that checks nobody", hers.verifies(true), hers.does(webauthn.SetResponseOverrideBitsParams{IsBadUV: &yes}))
+	alice.approves(shows("#log .card.open .notice", "check that it"))
+	alice.do("a wrong signature", hers.does(webauthn.SetResponseOverrideBitsParams{IsBadUV: &no, IsBogusSignature: &yes}))
+	alice.approves(shows("#log .card.open .notice", "signature isn"))
+	alice.do("as it should be", hers.does(webauthn.SetResponseOverrideBitsParams{IsBogusSignature: &no}),
+		script(`(() => { const f = fetch; window.fetch = (u, o) => { if (o?.body?.includes('"signed"')) window.sent = [u, o]; return f(u, o); }; window.plain = f; })()`))
+	alice.approves(shows("#told", "still needs 1 of 2"))
+	alice.do("the same signature again", script(`(async () => { const [u, o] = window.sent; const r = await window.plain(u, { ...o, body: JSON.stringify({ ...JSON.parse(o.body), id: 'again' }) }); window.again = await r.text(); })()`),
+		until(`window.again?.includes('"ok":false')`))
+	if lines(ran) != 0 {
+		t.Fatal("one of two signatures ran it")
+	}
+	bob.approves(shows("#log", "the end"))
+	bob.picture("passkeys-phone")
+	if lines(ran) != 1 {
+		t.Fatalf("it ran %d times", lines(ran))
+	}
+
+	dave.do("asking again", keys("#text", "please two"+kb.Enter), shows("#log .card.open", "needs 2 of oncall"))
+	alice.approves(shows("#told", "still needs 1 of 2"))
+	alice.do("removing the passkey", script(`document.querySelector('#passkeys').click()`), pressed("Remove"), until(`!document.querySelector('#passkeys-mine').childElementCount`))
+	bob.approves(shows("#log", "isn't registered here"))
+	if lines(ran) != 1 {
+		t.Fatalf("it ran %d times", lines(ran))
+	}
+	out, errs, code := b.run("", "audit", "export")
+	for _, want := range []string{"passkey added", "passkey confirmed", "passkey removed"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("the record has no %q: %s", want, errs)
+		}
+	}
+}
