@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"html"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"countersign/adapters/slack/slackfake"
 )
 
 // passkeyConfig is a bot at which two people sign each approval.
@@ -150,4 +153,38 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 			t.Errorf("the record has no %q: %s", want, errs)
 		}
 	}
+}
+
+// A press on Slack is answered, to its person alone, with a link at which they sign in the console.
+func TestAPressOnSlackIsSignedInTheConsole(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "out")
+	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, ran))
+	_, port, _ := strings.Cut(w.bot.listen, ":")
+	w.bot.configure(t, strings.Replace(slackConfig, "approvers: [oncall]}", "approvers: [oncall], approve: {proof: passkey}}", 1)+"web: {origin: \"http://localhost:"+port+"\"}\n")
+	w.start()
+	alice := w.bot.browser(t, "alice", 390, 844)
+	alice.device()
+	alice.enter(w.bot.link(t, "alice", "--passkey"))
+	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"), script(`document.querySelector('#passkeys-box').close()`))
+	root := w.ask("UBOB", "COPS", "fix it")
+	w.press("UALICE", "COPS", root, "Approve")
+	w.told("COPS", "UALICE", "needs your passkey")
+	link := ""
+	for _, m := range w.Ephemerals("COPS", "UALICE") {
+		if _, after, ok := strings.Cut(m.Text, "minutes: "); ok {
+			link = html.UnescapeString(strings.Trim(strings.Fields(after)[0], "<>"))
+		}
+	}
+	alice.do("the link", chromedp.Navigate(link), shows("#signing-note", "You sign the approval of alice"), shows("#signing .card.open", "echo ran"))
+	alice.picture("passkeys-sign")
+	alice.do("signing", until(`!document.querySelector('#signing button[data-style=approve]').disabled`), script(`document.querySelector('#signing button[data-style=approve]').click()`), shows("#told", "Approved."))
+	w.sees("COPS", root, "All done.")
+	if lines(ran) != 1 {
+		t.Fatalf("it ran %d times", lines(ran))
+	}
+	if location, err := chromedp.Run(alice.ctx, chromedp.Evaluate[string](`location.href`)); err != nil || strings.Contains(location, "sign=") {
+		t.Errorf("the address keeps the ticket: %q %v", location, err)
+	}
+	alice.do("the link again", chromedp.Navigate("about:blank"), chromedp.Navigate(link), shows("#signing-note", "Already approved by alice"))
 }
