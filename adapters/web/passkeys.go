@@ -43,6 +43,8 @@ type Passkey struct {
 	Added time.Time `json:"added"`
 	By    string    `json:"by,omitempty"` // who confirmed it; "" is nobody yet
 	Used  time.Time `json:"used,omitzero"`
+	// Print are the first digits of its digest, for people to compare and for countersign verify.
+	Print string `json:"print"`
 }
 
 // NewPasskey is what a browser needs to make a passkey.

@@ -126,11 +126,12 @@ func (e *exporter) commandsPart() error {
 }
 
 // lines writes a file of JSON lines: n of them, the i-th being what of returns.
-func (e *exporter) lines(name string, limit int64, n int, what string, of func(i int) (id string, v any)) error {
+func (e *exporter) lines(name string, limit int64, n int, what string, of func(i int) (id string, v any, signed verbatim)) error {
 	return e.add(name, limit, func(f *file) error {
 		for i := range n {
-			id, v := of(i)
+			id, v, signed := of(i)
 			raw, err := e.json(v)
+			raw = signed.in(raw)
 			if err != nil || len(raw) > maxLine {
 				e.leave("%s: the %s %s, which is too large or not JSON", name, what, id)
 				continue
@@ -149,24 +150,25 @@ func (e *exporter) lines(name string, limit int64, n int, what string, of func(i
 }
 
 func (e *exporter) approvals() error {
-	return e.lines("approvals.jsonl", maxApprovals, len(e.inc.Records), "request", func(i int) (string, any) {
+	return e.lines("approvals.jsonl", maxApprovals, len(e.inc.Records), "request", func(i int) (string, any, verbatim) {
 		r := e.inc.Records[i]
-		return string(r.ID), shownRecord{Record: r, Action: actionOf(r.Action)}
+		votes, signed := votesOf(r)
+		return string(r.ID), shownRecord{Record: r, Action: actionOf(r.Action), Votes: votes}, signed
 	})
 }
 
 func (e *exporter) alerts() error {
 	all := slices.Clone(e.inc.Alerts)
 	slices.SortStableFunc(all, func(a, b Alert) int { return a.At.Compare(b.At) })
-	return e.lines("alerts.jsonl", maxAlerts, len(all), "alert", func(i int) (string, any) {
-		return "of " + moment(all[i].At), all[i]
+	return e.lines("alerts.jsonl", maxAlerts, len(all), "alert", func(i int) (string, any, verbatim) {
+		return "of " + moment(all[i].At), all[i], nil
 	})
 }
 
 func (e *exporter) transcript() error {
-	return e.lines("transcript.jsonl", maxEntries, len(e.inc.Entries), "entry", func(i int) (string, any) {
+	return e.lines("transcript.jsonl", maxEntries, len(e.inc.Entries), "entry", func(i int) (string, any, verbatim) {
 		entry := e.inc.Entries[i]
-		return fmt.Sprint(entry.Seq), e.shownEntry(entry)
+		return fmt.Sprint(entry.Seq), e.shownEntry(entry), nil
 	})
 }
 

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
+	"countersign/approvals/passkey"
 )
 
 // encode is JSON on one line, without escapes for HTML.
@@ -190,7 +193,66 @@ func firstBytes(s string, n int) string {
 type shownRecord struct {
 	approvals.Record
 	Action shownAction `json:"action"`
+	Votes  []shownVote `json:"votes,omitempty"`
 	Nonce  *struct{}   `json:"nonce,omitempty"`
+}
+
+// shownVote is a vote as approvals.jsonl has it.
+type shownVote struct {
+	approvals.Vote
+	Passkey *shownProof `json:"passkey,omitempty"`
+}
+
+// shownProof is what a passkey signed, as text, from which secrets are taken out like from any
+// other. The signature, the browser's answer and the public key stand as they are in the place of
+// the mark Signed.
+type shownProof struct {
+	Statement string          `json:"statement"`
+	Shown     json.RawMessage `json:"shown,omitempty"`
+	Site      passkey.Site    `json:"site"`
+	Owner     string          `json:"owner"`
+	By        string          `json:"by,omitempty"`
+	Added     time.Time       `json:"added"`
+	Signed    string          `json:"signed"`
+}
+
+// verbatim is text that stands as it is in place of a mark.
+type verbatim map[string]json.RawMessage
+
+// in puts the texts in the places of their marks.
+func (v verbatim) in(raw []byte) []byte {
+	for mark, text := range v {
+		raw = bytes.ReplaceAll(raw, []byte(`"`+mark+`"`), text)
+	}
+	return raw
+}
+
+// votesOf are the votes of a record, and what stands verbatim in them.
+func votesOf(r approvals.Record) ([]shownVote, verbatim) {
+	all, _ := encode(r) // what can't be encoded is left out as a whole
+	signed, n := verbatim{}, 0
+	mark := func() string { // one that nothing else in the record can pass for
+		for ; ; n++ {
+			if m := fmt.Sprintf("signed %d", n); !bytes.Contains(all, []byte(m)) {
+				n++
+				return m
+			}
+		}
+	}
+	out := make([]shownVote, 0, len(r.Votes))
+	for _, v := range r.Votes {
+		s := shownVote{Vote: v}
+		if p := v.Passkey; p != nil {
+			text, err := json.Marshal(map[string]any{"response": p.Response, "public": p.Public, "key": p.KeyID})
+			if err == nil {
+				m := mark()
+				signed[m] = text
+				s.Passkey = &shownProof{Statement: string(p.Statement), Shown: p.Shown, Site: p.Site, Owner: p.KeyOwner, By: p.KeyBy, Added: p.KeyAdded, Signed: m}
+			}
+		}
+		out = append(out, s)
+	}
+	return out, signed
 }
 
 type shownAction struct {

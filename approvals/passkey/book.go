@@ -156,7 +156,7 @@ func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time
 		return Proof{}, Statement{}, ErrNotYet
 	}
 	p := Proof{
-		Statement: a.Statement, Response: slices.Clone(response), Shown: a.Shown, Site: b.Site,
+		Statement: a.Statement, Response: plain(response), Shown: a.Shown, Site: b.Site,
 		KeyID: k.ID, Public: k.Public, KeyOwner: k.Owner, KeyBy: k.By, KeyAdded: k.Added,
 	}
 	count, err := p.Check()

@@ -232,6 +232,29 @@ func check(s Site, challenge []byte, id string, public, response []byte, verifie
 	return r.Response.AuthenticatorData.Counter, nil
 }
 
+// plain is a browser's answer with nothing but what is checked.
+func plain(response []byte) json.RawMessage {
+	var r struct {
+		ID       string `json:"id"`
+		RawID    string `json:"rawId"`
+		Type     string `json:"type"`
+		Response struct {
+			Client    string `json:"clientDataJSON"`
+			Data      string `json:"authenticatorData"`
+			Signature string `json:"signature"`
+			User      string `json:"userHandle,omitempty"`
+		} `json:"response"`
+	}
+	if json.Unmarshal(response, &r) != nil {
+		return json.RawMessage("{}") // which holds nothing
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
 // KeyOf is the id of the key that a browser's answer names, "" if it can't be read.
 func KeyOf(response []byte) string {
 	r, err := protocol.ParseCredentialRequestResponseBytes(response)

@@ -38,7 +38,7 @@ type passkeys struct {
 func owner(user string) string { return "web:" + user }
 
 func shown(k passkey.Key) web.Passkey {
-	return web.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used}
+	return web.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used, Print: k.Digest()[:12]}
 }
 
 // confirms reports whether a person may confirm the passkeys of others: they approve somewhere,

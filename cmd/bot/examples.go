@@ -56,8 +56,10 @@ var examples = map[string]string{ //nolint:gosec // no credentials
   bot audit verify record.jsonl`,
 	"audit export": `  bot audit export --since 30d >record.jsonl`,
 	"export":       `  bot export web:0123456789ab --out incident.zip`,
-	"upgrade":      `  bot upgrade --check`,
-	"backup":       `  bot backup countersign-2026-03-01.tar`,
+	"verify": `  bot verify incident.zip
+  bot verify --key web:alice=3f9a0c61d2b4 incident.zip`,
+	"upgrade": `  bot upgrade --check`,
+	"backup":  `  bot backup countersign-2026-03-01.tar`,
 	"restore": `  bot restore countersign-2026-03-01.tar
   bot restore --database`,
 	"store check": `  bot store check

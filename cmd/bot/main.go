@@ -19,6 +19,7 @@ import (
 	"countersign/internal/doctor"
 	"countersign/internal/manual"
 	"countersign/internal/setup"
+	"countersign/internal/verify"
 	"countersign/targets/ssh"
 )
 
@@ -50,7 +51,7 @@ func root() *cobra.Command {
 		doctor.Command(), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
-		admin.AuditCommand(), admin.ExportCommand(),
+		admin.AuditCommand(), admin.ExportCommand(), verify.Command(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
 	)
 	c.AddCommand(client.Commands()...)

@@ -31,7 +31,7 @@ var inside = map[string]string{
 	"agent/llm":        "",
 	"agent/llm/openai": "agent/llm",
 	"agent/prompt":     "",
-	"agent/report":     "adapters/chat/... agent/history agent/llm approvals approvals/audit internal/redact store",
+	"agent/report":     "adapters/chat/... agent/history agent/llm approvals approvals/audit approvals/passkey internal/redact store",
 	"agent/role":       "approvals/risk tools tools/delegate",
 	"agent/spend":      "agent/llm store",
 	"agent/taint":      "approvals/risk",
@@ -88,6 +88,7 @@ var inside = map[string]string{
 	"internal/address": "internal/config",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
 	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
+	"internal/verify":       "adapters/chat adapters/chat/visible approvals approvals/audit approvals/passkey internal/config internal/words store store/mem",
 	"internal/client":       "adapters/chat adapters/chat/visible internal/config internal/words targets/record",
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
@@ -113,7 +114,7 @@ var inside = map[string]string{
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config store targets/backend targets/container targets/local targets/record targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
-	"cmd/bot":                "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words targets/backend targets/local targets/ssh tools tools/code tools/hostkey", // the demo's model is scripted
+	"cmd/bot":                "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/verify internal/words targets/backend targets/local targets/ssh tools tools/code tools/hostkey", // the demo's model is scripted
 	"cmd/countersign-lock":   "targets/backend targets/lock",
 	"cmd/countersign-parser": "tools/code/parser tools/code/wire",
 	"examples/network":       "adapters/chat adapters/chat/scribe",
@@ -155,7 +156,7 @@ var outside = map[string]string{
 	"github.com/skeema/knownhosts":         "targets/ssh",
 	"github.com/slack-go/slack":            "adapters/slack",
 	"github.com/smacker/go-tree-sitter":    "tools/code/parser",
-	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/client internal/doctor internal/manual internal/setup",
+	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/client internal/doctor internal/manual internal/setup internal/verify",
 	"github.com/spf13/pflag":               "internal/cli",
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web internal/manual",
 	"go.etcd.io/bbolt":                     "store/bolt",

@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"fmt"
 	"html"
+	"io"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/verify"
 )
 
 // passkeyConfig is a bot at which two people sign each approval.
@@ -26,6 +31,16 @@ groups:
   team: {web: [dave]}
 policy: {approve: {count: 2}}
 `
+
+// thread is the conversation on the screen.
+func (g *guest) thread() string {
+	g.t.Helper()
+	id, err := chromedp.Run(g.ctx, chromedp.Evaluate[string](`new URLSearchParams(location.hash.slice(1)).get('t')`))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return id
+}
 
 // device is a virtual authenticator of a guest's browser.
 type device struct {
@@ -151,6 +166,109 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 	for _, want := range []string{"passkey added", "passkey confirmed", "passkey removed"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("the record has no %q: %s", want, errs)
+		}
+	}
+	thread := dave.thread()
+	b.stop()
+	archive := filepath.Join(t.TempDir(), "incident.zip")
+	if _, errs, code := b.run("", "export", thread, "--out", archive); code != 0 {
+		t.Fatal(errs)
+	}
+	if out, errs, code := b.run("", "verify", archive); code != 0 || !strings.Contains(out, "approved by alice and bob; 2 of 2 votes signed") {
+		t.Errorf("verify says %d %s%s", code, out, errs)
+	}
+	touched(t, archive)
+	if out, _, code := b.run("", "verify", "--key", "web:alice=000000000000", archive); code != 1 || !strings.Contains(out, "that you didn't name") {
+		t.Errorf("verify with another key says %d %s", code, out)
+	}
+}
+
+// touched changes an archive in each way in which somebody would, and wants all of them found.
+func touched(t *testing.T, archive string) {
+	t.Helper()
+	z, err := zip.OpenReader(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	files := map[string]string{}
+	for _, f := range z.File {
+		in, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[f.Name] = string(raw)
+	}
+	check := func(files map[string]string) (bad []string) {
+		t.Helper()
+		var b bytes.Buffer
+		w := zip.NewWriter(&b)
+		for name, text := range files {
+			f, err := w.Create(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(f, text)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		found, err := verify.Archive(t.Context(), bytes.NewReader(b.Bytes()), int64(b.Len()), nil)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, f := range found {
+			if f.Bad {
+				bad = append(bad, f.Say)
+			}
+		}
+		return bad
+	}
+	if bad := check(files); len(bad) > 0 {
+		t.Fatalf("as it was written: %q", bad)
+	}
+	replace := func(old, with string) func(string) string {
+		return func(s string) string { return strings.Replace(s, old, with, 1) }
+	}
+	cut := func(from, to string) func(string) string {
+		return func(s string) string {
+			head, rest, _ := strings.Cut(s, from)
+			_, tail, _ := strings.Cut(rest, to)
+			return head + tail
+		}
+	}
+	for name, c := range map[string]struct {
+		file   string
+		change func(string) string
+	}{
+		"another command":                {"approvals.jsonl", replace(`"text":"echo please one`, `"text":"echo please ten`)},
+		"another target":                 {"approvals.jsonl", replace(`"kind":"shell","target":"local"`, `"kind":"shell","target":"prod"`)},
+		"a vote that is not signed":      {"approvals.jsonl", cut(`,"passkey":`, `"added"`)},
+		"a vote of somebody else":        {"approvals.jsonl", replace(`"user":{"id":"web:alice"`, `"user":{"id":"web:carol"`)},
+		"another signature":              {"approvals.jsonl", replace(`"signature":"M`, `"signature":"N`)},
+		"another statement":              {"approvals.jsonl", replace(`\"for\":\"approve\"`, `\"for\":\"break-glass\"`)},
+		"another card":                   {"approvals.jsonl", replace(`"shown":{"title":"Add`, `"shown":{"title":"Bad`)},
+		"another owner of the key":       {"approvals.jsonl", replace(`"owner":"web:alice"`, `"owner":"web:carol"`)},
+		"one vote fewer":                 {"approvals.jsonl", replace(`"approve":true`, `"approve":false`)},
+		"a request that was not decided": {"approvals.jsonl", replace(`"state":"invalid"`, `"state":"done"`)},
+		"a line of the chain changed":    {"audit.jsonl", replace(`approved`, `applaude`)},
+		"the chain left out":             {"audit.jsonl", func(string) string { return "" }},
+	} {
+		text := c.change(files[c.file])
+		if text == files[c.file] {
+			t.Errorf("%s: the archive has no such place:\n%s", name, text)
+			continue
+		}
+		other := maps.Clone(files)
+		if other[c.file] = text; text == "" {
+			delete(other, c.file)
+		}
+		if len(check(other)) == 0 {
+			t.Errorf("%s is not found", name)
 		}
 	}
 }

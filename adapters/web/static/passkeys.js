@@ -68,10 +68,10 @@ export class Passkeys {
     const { mine, waiting, invited } = await api.passkeys();
     $('passkeys-error').textContent = '';
     $('passkeys-state').textContent = invited ? say.keyInvited : mine.some((k) => k.by) ? say.keyHave : mine.length ? say.keyWaits : say.keyNone;
-    $('passkeys-mine').replaceChildren(...mine.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.name }), ' ', k.by ? say.keyBy(k.by) : say.keyUnconfirmed), ' ', when(k.added), ' ',
+    $('passkeys-mine').replaceChildren(...mine.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.name }), ' ', k.by ? say.keyBy(k.by) : say.keyUnconfirmed, ' ', el('code', { text: k.print })), ' ', when(k.added), ' ',
       el('button', { type: 'button', class: 'link', 'aria-label': 'Remove ' + k.name, text: 'Remove', on: { click: () => this.act(() => api.endPasskey(k.id)) } }))));
     $('passkeys-others').hidden = waiting.length === 0;
-    $('passkeys-waiting').replaceChildren(...waiting.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.owner }), ' ', k.name), ' ', when(k.added), ' ',
+    $('passkeys-waiting').replaceChildren(...waiting.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.owner }), ' ', k.name, ' ', el('code', { text: k.print })), ' ', when(k.added), ' ',
       el('button', { type: 'button', class: 'button', 'aria-label': `Confirm ${k.name} of ${k.owner}`, text: 'Confirm', on: { click: () => this.act(async () => api.confirmPasskey(k.id, await signature(await api.askPasskey(k.id)))) } }))));
   }
 
