@@ -154,6 +154,9 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.madeBy(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated,
 		Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
 	}
+	if s.turn.reply.Alone { // a person's own command: nobody else made a claim about it
+		p.Claim = approvals.Claim{Why: p.Claim.Why}
+	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)
 	if s.inAside() && (ruling.Lane != approvals.Allow || plan.Nested != nil) {
 		ruling = approvals.Ruling{Lane: approvals.Forbid, Level: ruling.Level, Sentence: onlyLooks}

@@ -31,6 +31,9 @@ type Desk interface {
 
 	// Use answers the chat word "use": it lists the targets, or makes one the thread's own.
 	Use(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error)
+	// Exec finds the call that runs a person's command on a target, which becomes the thread's own;
+	// why says why there is none.
+	Exec(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target, command string) (c llm.Call, why string)
 	// Role answers the chat word "role": it lists the roles, or gives the thread one.
 	Role(ctx context.Context, thread chat.ThreadID, by chat.User, role string) (string, error)
 
@@ -91,6 +94,11 @@ func (NoDesk) Profile(chat.ThreadID, string) Profile { return Profile{} }
 // Use implements [Desk].
 func (NoDesk) Use(context.Context, chat.ThreadID, chat.User, []string, string) (string, error) {
 	return sayOneTarget, nil
+}
+
+// Exec implements [Desk].
+func (NoDesk) Exec(context.Context, chat.ThreadID, chat.User, []string, string, string) (c llm.Call, why string) {
+	return llm.Call{}, sayOneTarget
 }
 
 // Role implements [Desk].

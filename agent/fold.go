@@ -271,7 +271,7 @@ func (f *threadState) addCallEntry(e *history.Entry) {
 		f.budgetDenied = f.budgetDenied || e.Result.Tool == spend.Tool && e.Result.Failed
 		if t := f.turnOf(e.Result.Call); t != nil {
 			t.results[e.Result.Call] = e.Result
-			t.fresh = true
+			t.fresh = t.fresh || t.reply == nil || !t.reply.Alone
 			if t.scope != "" {
 				t.past = append(t.past, e)
 			}

@@ -155,6 +155,7 @@ const helpText = "Write what you need in plain words. Nothing that changes anyth
 	"| `run` / `run <workflow> name=value ...` | lists the workflows; starts one |\n" +
 	"| `role` / `role <name>` | lists the roles; gives this thread another one |\n" +
 	"| `use` / `use <target>` | lists the machines; makes this thread work on one |\n" +
+	"| `exec <target>: <command>` | runs your own command there, approved like mine |\n" +
 	"| `sessions` | lists this thread's terminals and how to watch them |\n" +
 	"| `take` / `give` | takes the terminal's keyboard and pauses me; gives it back |\n" +
 	"| `recording` | posts what this thread's terminals showed |\n" +

@@ -27,12 +27,17 @@ type word struct {
 	to     string // whom the keyboard is handed to
 	reason string
 	inputs map[string]string // of a workflow
+	// command is the text that exec runs.
+	command string
 }
 
 // oddID matches a word that may be an id. prose lists words that match but are not ids.
 var oddID = regexp.MustCompile(`^[A-Za-z0-9]{2,20}$`)
 
 var prose = strings.Fields("it this that them all these those everything nothing access both me him her us please now again yes no")
+
+// execWord matches a command that a person runs on a target.
+var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+):\s+(.*)$`)
 
 var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
 
@@ -42,6 +47,9 @@ func parseWord(text string) (word, bool) {
 	fields := strings.Fields(strings.TrimSpace(text))
 	if len(fields) == 0 {
 		return word{}, false
+	}
+	if m := execWord.FindStringSubmatch(strings.TrimSpace(text)); m != nil {
+		return word{verb: "exec", id: m[1], command: m[2]}, true
 	}
 	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
 	switch verb {
@@ -148,6 +156,8 @@ func (a *Agent) runChatCommand(ctx context.Context, ev chat.Event, w word) error
 		return a.answer(ctx, ev, text)
 	case "run":
 		return a.runWorkflow(ctx, ev, w)
+	case "exec":
+		return a.exec(ctx, ev, w)
 	case "timeline", "export":
 		files, text := a.cfg.Desk.Record(ctx, ev.Thread, w.verb == "export")
 		return a.attach(ctx, ev, text, files)
@@ -289,7 +299,12 @@ func (a *Agent) undo(ctx context.Context, ev chat.Event, change string) (text st
 
 // queueWanted stores a call that a person asked for.
 func (a *Agent) queueWanted(ctx context.Context, ev chat.Event, c llm.Call) error {
-	body, err := json.Marshal(wantedCall{ev, c})
+	return a.queueCall(ctx, wantedCall{Event: ev, Call: c})
+}
+
+func (a *Agent) queueCall(ctx context.Context, want wantedCall) error {
+	ev := want.Event
+	body, err := json.Marshal(want)
 	if err != nil {
 		return fmt.Errorf("agent: store the call: %w", err)
 	}
@@ -316,6 +331,8 @@ func (a *Agent) runWorkflow(ctx context.Context, ev chat.Event, w word) error {
 type wantedCall struct {
 	Event chat.Event `json:"event"`
 	Call  llm.Call   `json:"call"`
+	// Alone means that the model is not asked what it says to the result.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // Press handles the agent's own buttons. Stop and Undo act like the chat words of the same

@@ -300,7 +300,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Owner: b.replicas.Name(), Replicas: b.replicas, Outputs: b.outputs,
 		Desk: desk.Desk{
 			Profiles:   desk.Profiles{Name: b.file.Agent.Name, Targets: targets, Roles: roles, Tools: b.toolbox, Library: library},
-			Targets:    desk.Targets{Targets: targets},
+			Targets:    desk.Targets{Targets: targets, Tools: b.toolbox},
 			Roles:      desk.Roles{Roles: roles},
 			Terminals:  desk.Terminals{Targets: targets, Log: b.log},
 			Recordings: desk.Recordings{Recordings: b.recordings, Off: b.file.Recordings.Off, Log: b.log},
@@ -329,7 +329,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last)
 	b.console = console.Config{
 		Desk: home, Lists: desk.NewLists(home, b.redactor.Redact, pages...),
-		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Redact: b.redactor.Redact, Log: b.log,
+		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Exec: b.agent, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {
 		b.console.Recordings = &b.recordings

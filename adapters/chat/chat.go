@@ -206,6 +206,29 @@ const (
 	TicketPrefix = "ticket:"
 )
 
+// Executed is what became of a command that a person ran by "exec".
+type Executed struct {
+	State    ExecState `json:"state"`
+	Request  string    `json:"request,omitempty"` // that it waits for, or waited
+	ExitCode *int      `json:"exit_code,omitempty"`
+	Stdout   string    `json:"stdout,omitempty"` // its end, where Kept has all of it
+	Stderr   string    `json:"stderr,omitempty"`
+	Kept     string    `json:"kept,omitempty"`    // the id of the whole output
+	Failed   bool      `json:"failed,omitempty"`  // or it was not run
+	Unknown  bool      `json:"unknown,omitempty"` // nobody knows how it ended
+	Note     string    `json:"note,omitempty"`    // why it was not run, or why nobody knows
+}
+
+// ExecState says how far a command is.
+type ExecState string
+
+// The states of a command. The zero state means that none has begun.
+const (
+	ExecWaiting ExecState = "waiting" // for people
+	ExecRunning ExecState = "running" // or about to
+	ExecDone    ExecState = "done"
+)
+
 // Field is one labelled line of a card. Value is plain text, never markup.
 type Field struct {
 	Name  string `json:"name"`

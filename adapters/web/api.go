@@ -48,6 +48,9 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("GET /api/threads/{id}/recordings", a.signed(mayRead, a.listRecordings))
 	mux.Handle("GET /api/threads/{id}/recordings/{rec}", a.signed(mayRead, a.readRecording))
 	mux.Handle("GET /api/threads/{id}/outputs/{out}", a.signed(mayRead, a.readOutput))
+	if a.executions != nil {
+		mux.Handle("GET /api/threads/{id}/exec", a.signed(mayRead, a.readExec))
+	}
 	if a.lists != nil {
 		mux.Handle("GET /api/lists/{id}", a.signed(mayWrite, a.readList))
 		mux.Handle("POST /api/lists/{id}", a.signed(mayWrite, a.askList))

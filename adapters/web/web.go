@@ -125,6 +125,8 @@ type Config struct {
 	// Recordings of terminals, to be played on the page; nil: none.
 	Recordings Recordings
 	Outputs    Outputs // nil: none is kept
+	// Executions knows what became of people's own commands; nil knows of none.
+	Executions Executions
 	// Tell is set where several replicas share DB. It is called in every transaction
 	// after which a stream at another replica has something to look at, and should
 	// have [Adapter.Notify] of the others called with thread after the commit: soon,
@@ -164,7 +166,8 @@ type Adapter struct {
 	watchLinks bool
 	desk       Desk
 	lists      Lists
-	passkeys   Passkeys            // nil: there are none
+	passkeys   Passkeys // nil: there are none
+	executions Executions
 	pusher     Pusher              // nil: nobody gets any
 	redact     func(string) string // never nil
 	pushes     sync.WaitGroup
@@ -260,6 +263,7 @@ func New(cfg Config) (*Adapter, error) {
 		desk:       cfg.Desk,
 		lists:      cfg.Lists,
 		passkeys:   cfg.Passkeys,
+		executions: cfg.Executions,
 		pusher:     cfg.Push,
 		redact:     cfg.Redact,
 		panes:      cfg.Panes,

@@ -107,6 +107,8 @@ type Reply struct {
 	// Direct says that a person or a runbook asked for these calls (the button Undo, a
 	// workflow's step), not the model.
 	Direct bool `json:"wanted,omitempty"`
+	// Alone says that the turn ends with the results of these calls, without the model.
+	Alone bool `json:"alone,omitempty"`
 	// Step is the workflow step that made these calls. Gated calls always need approval.
 	Step  string `json:"step,omitempty"`
 	Gated bool   `json:"gated,omitempty"`

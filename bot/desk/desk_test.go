@@ -56,7 +56,7 @@ func targets(t *testing.T) threads.Targets {
 }
 
 func TestUseListsAndChooses(t *testing.T) {
-	x := Targets{targets(t)}
+	x := Targets{Targets: targets(t)}
 	for _, tc := range []struct {
 		rule string
 		by   chat.User

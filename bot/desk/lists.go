@@ -251,7 +251,7 @@ func (l Lists) terminals(ctx context.Context, q chat.ListQuestion) (a Answer, er
 
 // targets are the configured ones, as they were reached last.
 func (l Lists) targets(context.Context, chat.ListQuestion) (a Answer, err error) {
-	t := Targets{l.home.commands.Targets}
+	t := Targets{Targets: l.home.commands.Targets}
 	for _, m := range t.Machines.Sorted() {
 		state, reads := text("not reached yet"), ""
 		if o := m.State(); o != nil {

@@ -18,6 +18,7 @@ const (
 	sayRoleMembers     = "Guests and bots can't change the role. Ask a member of the team."
 	sayNoRole          = "From the next step on I work as configured, without a role."
 	sayRunMembers      = "Guests and bots can't start workflows. Ask a member of the team."
+	sayNoShell         = "I can't run commands here: this thread's role has no shell."
 	sayBadInputs       = "I can't read these inputs. Write `run NAME input=value input=\"two words\"`."
 	sayInvite          = "I can't write in this channel. Invite me first."
 	sayNoRecord        = "I can't read this thread's record right now. Check the bot's log."
@@ -129,4 +130,9 @@ func sayNoWorkflow(name string, known []string) string {
 // sayNotStarted says why a workflow was not started.
 func sayNotStarted(name string, err error) string {
 	return "I didn't start `" + name + "`: " + err.Error()
+}
+
+// sayNotChosen says that a target didn't become the thread's own, so nothing ran there.
+func sayNotChosen(target string, err error) string {
+	return fmt.Sprintf("I can't go to %s now (%v), so nothing ran. Try again.", target, err)
 }

@@ -2,10 +2,12 @@ package desk
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/agent/llm"
 	"countersign/approvals"
 	"countersign/bot/machines"
 	"countersign/bot/threads"
@@ -13,7 +15,10 @@ import (
 )
 
 // Targets answers the chat word "use".
-type Targets struct{ threads.Targets }
+type Targets struct {
+	threads.Targets
+	Tools Tools
+}
 
 // Use answers the chat word: it lists the targets, or makes one the thread's own.
 func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error) {
@@ -43,6 +48,27 @@ func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, gr
 	}
 	return text, nil
 }
+
+// Exec finds the call that runs a person's command on a target, which becomes the thread's own.
+func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target, command string) (c llm.Call, why string) {
+	if why := t.MayUse(string(thread), by, groups, target); why != "" {
+		return c, strings.ToUpper(why[:1]) + why[1:] + "."
+	}
+	if !t.Tools.Has(thread, shellTool) {
+		return c, sayNoShell
+	}
+	if err := t.Choose(ctx, thread, target, by.ID); err != nil {
+		return c, sayNotChosen(target, err)
+	}
+	args, err := json.Marshal(map[string]any{"command": command, "risk": "low", "mutation": false, "privesc": false, "why": "a person's own command"})
+	if err != nil {
+		return c, sayNoShell
+	}
+	return llm.Call{Name: shellTool, Args: string(args)}, ""
+}
+
+// shellTool is the tool that runs commands.
+const shellTool = "run_shell"
 
 // held says for people how a target holds reads back.
 func (t Targets) held(target string, s backend.LockState) string {

@@ -23,8 +23,10 @@ var examples = map[string]string{ //nolint:gosec // no credentials
 	"login": `  bot login alice
   bot login 'https://bot.example.com/#code=...'
   bot login --print --scope read 'https://bot.example.com/#code=...'`,
-	"threads":           `  bot threads --find nginx -o json`,
-	"show":              `  bot show web:0123456789ab -f`,
+	"threads": `  bot threads --find nginx -o json`,
+	"show":    `  bot show web:0123456789ab -f`,
+	"exec": `  bot exec web-1 -- df -h /
+  bot exec web-1 -- systemctl restart nginx`,
 	"send":              `  bot send --wait what is wrong with web-1`,
 	"approvals":         `  bot approvals -o json`,
 	"approvals list":    `  bot approvals list`,

@@ -89,7 +89,7 @@ var inside = map[string]string{
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
 	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
 	"internal/verify":       "adapters/chat adapters/chat/visible approvals approvals/audit approvals/passkey internal/config internal/words store store/mem",
-	"internal/client":       "adapters/chat adapters/chat/visible internal/config internal/words targets/record",
+	"internal/client":       "adapters/chat adapters/chat/visible internal/cli internal/config internal/words targets/record",
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
 	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",

@@ -19,9 +19,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// ExitError ends the program with a code of its own, after a sentence, or without one.
+type ExitError struct {
+	Code int
+	Say  string
+}
+
+// Error implements error.
+func (e *ExitError) Error() string { return e.Say }
+
+// Exit is an error that ends the program with a code; say is a sentence, or "".
+func Exit(code int, say string) error { return &ExitError{code, say} }
+
 // Status prints the error as one sentence and returns the exit status.
 func Status(err error, interrupted bool, w io.Writer) int {
-	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
+	if err != nil && err.Error() != "" && (!interrupted || !errors.Is(err, context.Canceled)) {
 		_, _ = fmt.Fprintln(w, words.Name()+": "+words.Named(strings.ReplaceAll(err.Error(), "\n", " ")))
 	}
 	var u *config.Error
@@ -32,6 +44,9 @@ func Status(err error, interrupted bool, w io.Writer) int {
 		return 0
 	case errors.As(err, &u):
 		return 2
+	}
+	if x, ok := errors.AsType[*ExitError](err); ok {
+		return x.Code
 	}
 	return 1
 }

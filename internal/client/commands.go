@@ -22,7 +22,7 @@ import (
 
 // Commands are those that talk to a running bot.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
+	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
 }
 
 // asks makes a command that asks the bot and prints what it says.

@@ -243,7 +243,7 @@ func (v *verifier) request(r request, redacted bool) {
 	for _, x := range r.Votes {
 		r.Record.Votes = append(r.Record.Votes, x.Vote)
 	}
-	if !r.Record.Satisfied() {
+	if !r.Satisfied() {
 		v.bad("%s: its votes aren't enough for what it needed.", name)
 	}
 	var people []string

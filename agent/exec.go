@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/store"
+)
+
+// exec runs the command of a person's own word on a target, without the model: by the same proof,
+// card and record as any other.
+func (a *Agent) exec(ctx context.Context, ev chat.Event, w word) error {
+	c, why := a.cfg.Desk.Exec(ctx, ev.Thread, ev.From, ev.Groups, w.id, w.command)
+	if why != "" {
+		return a.answer(ctx, ev, why)
+	}
+	ev.Text = a.cfg.Redact(ev.Text)
+	return a.queueCall(ctx, wantedCall{Event: ev, Call: c, Alone: true})
+}
+
+// Exec says what became of the command that a thread's last "exec" ran. The zero state means that
+// there is none.
+func (a *Agent) Exec(ctx context.Context, thread chat.ThreadID) (chat.Executed, error) {
+	var entries []history.Entry
+	err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
+		entries = history.Load(tx, thread)
+		return nil
+	})
+	if err != nil {
+		return chat.Executed{}, err
+	}
+	return executed(entries), nil
+}
+
+func executed(entries []history.Entry) (x chat.Executed) {
+	call := ""
+	for _, e := range entries {
+		switch {
+		case e.Reply != nil && e.Reply.Alone && len(e.Reply.Calls) == 1:
+			call, x = e.Reply.Calls[0].ID, chat.Executed{State: chat.ExecRunning}
+		case call == "":
+		case e.Ask != nil && e.Ask.Call == call:
+			x.State, x.Request = chat.ExecWaiting, string(e.Ask.Approval)
+		case e.Decision != nil && e.Decision.Call == call:
+			x.State = chat.ExecRunning
+		case e.Result != nil && e.Result.Call == call:
+			x.State = chat.ExecDone
+			resultOfExec(&x, *e.Result)
+		case e.Stop != nil && x.State != chat.ExecDone:
+			x.State, x.Failed, x.Note = chat.ExecDone, true, "stopped by "+e.Stop.From.Name
+		}
+	}
+	return x
+}
+
+// resultOfExec fills in how a command ended.
+func resultOfExec(x *chat.Executed, r history.Result) {
+	x.Failed, x.Unknown, x.Kept = r.Failed, r.Unknown, r.Output
+	var env struct {
+		Result struct {
+			ExitCode *int   `json:"exit_code"`
+			Stdout   string `json:"stdout"`
+			Stderr   string `json:"stderr"`
+		} `json:"result"`
+	}
+	if json.Unmarshal([]byte(r.Text), &env) == nil && env.Result.ExitCode != nil {
+		x.ExitCode, x.Stdout, x.Stderr = env.Result.ExitCode, env.Result.Stdout, env.Result.Stderr
+		return
+	}
+	x.Note = strings.TrimPrefix(r.Text, "Tool error: ")
+	if r.Denied {
+		x.Note = "denied"
+		var said struct {
+			Reason string `json:"reason"`
+		}
+		if json.Unmarshal([]byte(r.Text), &said) == nil && said.Reason != "" {
+			x.Note += ": " + said.Reason
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"countersign/adapters/chat"
+	"countersign/internal/cli"
+	"countersign/internal/config"
+	"countersign/internal/words"
+)
+
+const (
+	execLook = 200 * time.Millisecond // between two looks at a command that runs
+	// notBegun is how long a command may take to be known at all.
+	notBegun = 30 * time.Second
+)
+
+// Exit codes of exec that are not the command's own.
+const (
+	execNotRun  = 125
+	execUnknown = 124
+)
+
+func execCommand() *cobra.Command {
+	var thread string
+	c := &cobra.Command{
+		Use: "exec TARGET -- COMMAND", Short: "Run a command on a target: a proven read at once, anything else once people approve it", Args: cobra.MinimumNArgs(2),
+	}
+	c.Flags().StringVar(&thread, "thread", "", "conversation to run it in; without it a new one begins")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		account, err := Load()
+		if err != nil {
+			return err
+		}
+		command := args[1]
+		if len(args) > 2 {
+			if command, err = quoted(args[1:]); err != nil {
+				return err
+			}
+		}
+		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), thread, args[0], command)
+	}
+	return c
+}
+
+// quoted makes one command of words, each of which stays one.
+func quoted(args []string) (string, error) {
+	out := make([]string, len(args))
+	for i, a := range args {
+		if strings.ContainsRune(a, 0) {
+			return "", config.Errorf("an argument has a byte 0, which no command can have")
+		}
+		if out[i] = a; a == "" || strings.Trim(a, plain) != "" {
+			out[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " "), nil
+}
+
+// plain are the characters that mean nothing to a shell.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+"
+
+func (c *Client) exec(ctx context.Context, out, errs io.Writer, thread, target, command string) error {
+	path := "/threads"
+	if thread != "" {
+		path += "/" + url.PathEscape(thread) + "/messages"
+	}
+	var sent struct {
+		Thread string `json:"thread"`
+	}
+	var before chat.Executed
+	if thread != "" {
+		if err := c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(thread)+"/exec", nil, &before); err != nil {
+			return err
+		}
+		if before.State != "" {
+			return config.Errorf("a conversation has one command of this kind; leave out --thread")
+		}
+	}
+	if err := c.Call(ctx, http.MethodPost, path, map[string]string{"id": newID(), "text": "exec " + target + ": " + command}, &sent); err != nil {
+		return err
+	}
+	at := "/threads/" + url.PathEscape(sent.Thread) + "/exec"
+	tick := time.NewTicker(execLook)
+	defer tick.Stop()
+	begun, told := time.Now(), false
+	for {
+		var x chat.Executed
+		if err := c.Call(ctx, http.MethodGet, at, nil, &x); err != nil {
+			return err
+		}
+		switch {
+		case x.State == chat.ExecDone:
+			return c.executed(out, errs, sent.Thread, x)
+		case x.State == chat.ExecWaiting && !told:
+			told = true
+			_, _ = fmt.Fprintf(errs, "Waiting for approval of request %s. %s approvals show %s shows it, and so does %s/#t=%s\n", x.Request, words.Program(), x.Request, c.base, sent.Thread)
+		case x.State == "":
+			if why := c.refused(ctx, sent.Thread); why != "" {
+				return cli.Exit(execNotRun, why)
+			}
+			if time.Since(begun) > notBegun {
+				return cli.Exit(execNotRun, fmt.Sprintf("the bot hasn't begun it; %s show %s says what it does", words.Program(), sent.Thread))
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// refused is what the bot answered in place of running the command.
+func (c *Client) refused(ctx context.Context, thread string) string {
+	p, err := c.page(ctx, thread)
+	if err != nil {
+		return ""
+	}
+	for _, m := range p.Messages {
+		if m.Kind == "bot" && m.Card == nil {
+			return strings.TrimSuffix(oneLine(m.Text), ".")
+		}
+	}
+	return ""
+}
+
+// executed prints what a command printed, and ends as it ended.
+func (c *Client) executed(out, errs io.Writer, thread string, x chat.Executed) error {
+	_, _ = io.WriteString(out, safely(out, x.Stdout))
+	_, _ = io.WriteString(errs, safely(errs, x.Stderr))
+	if x.Kept != "" {
+		_, _ = fmt.Fprintf(errs, "\nThis is a part of what it printed; %s/#t=%s has all of it.\n", c.base, thread)
+	}
+	switch {
+	case x.Unknown:
+		return cli.Exit(execUnknown, "nobody knows how it ended: "+oneLine(x.Note))
+	case x.ExitCode != nil && *x.ExitCode == 0:
+		return nil
+	case x.ExitCode != nil:
+		return cli.Exit(*x.ExitCode, "")
+	}
+	return cli.Exit(execNotRun, "not run: "+oneLine(x.Note))
+}
+
+// safely is text for a writer: as it is for programs, and without what a terminal would obey.
+func safely(w io.Writer, text string) string {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return text
+	}
+	var safe screenFilter
+	return string(safe.pass([]byte(text)))
+}

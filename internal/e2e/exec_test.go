@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAPersonsOwnCommand runs commands from the command line, without the model: a read at once, a
+// change once somebody approves it, what is denied, and what can't be run. Output and exit code
+// are the command's own.
+func TestAPersonsOwnCommand(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, nil)
+	b := newBot(t, plainConfig, l.url)
+	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"))
+	if !b.start() {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	link := b.link(t, "alice")
+	if _, errs, code := b.run("", "login", link); code != 0 {
+		t.Fatal(errs)
+	}
+	if out, errs, code := b.run("", "exec", "local", "--", "echo", "a b", "$HOME"); code != 0 || out != "a b $HOME\n" {
+		t.Errorf("a read: %d %q %q", code, out, errs)
+	}
+	if out, errs, code := b.run("", "exec", "local", "--", "cat /nothing/there"); code != 1 || out != "" || !strings.Contains(errs, "No such file") {
+		t.Errorf("a read that fails: %d %q %q", code, out, errs)
+	}
+	if out, errs, code := b.run("", "exec", "nowhere", "--", "uptime"); code != 125 || out != "" || !strings.Contains(errs, "nowhere") {
+		t.Errorf("another target: %d %q %q", code, out, errs)
+	}
+	ran := filepath.Join(b.dir, "ran")
+	decided := func(command string, decide ...string) (out, errs string, code int) {
+		t.Helper()
+		var o, e logBuffer
+		cmd := exec.CommandContext(t.Context(), binary, "exec", "local", "--", command)
+		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = b.env, b.dir, &o, &e
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		request := ""
+		eventually(t, "a request", func() bool {
+			_, after, _ := strings.Cut(e.String(), "approval of request ")
+			request, _, _ = strings.Cut(after, ".")
+			return request != ""
+		}, func() string { return e.String() + b.log.String() })
+		if lines(ran) != 0 {
+			t.Fatal("it ran before anybody decided")
+		}
+		eventually(t, "the request in the list", func() bool {
+			list, _, _ := b.run("", "approvals")
+			return strings.Contains(list, request)
+		}, e.String)
+		if len(decide) > 0 {
+			if _, errs, code := b.run("", append([]string{"approvals", "deny", request}, decide...)...); code != 0 {
+				t.Fatal(errs)
+			}
+		} else {
+			approve := exec.CommandContext(t.Context(), binary, "approvals", "approve", request)
+			approve.Env, approve.Dir = b.env, b.dir
+			y := typing(t, approve)
+			y.answer("Write yes:", "yes")
+			if err := <-y.done; err != nil {
+				t.Fatalf("%v\n%s", err, y.said)
+			}
+			if strings.Contains(y.said.String(), "The agent called") {
+				t.Errorf("the card names an agent's claim:\n%s", y.said)
+			}
+		}
+		_ = cmd.Wait()
+		return o.String(), e.String(), cmd.ProcessState.ExitCode()
+	}
+	if out, errs, code := decided("echo x >> "+ran+"; echo no >&2; exit 3", "--reason", "not now"); code != 125 || out != "" || !strings.Contains(errs, "denied: not now") || lines(ran) != 0 {
+		t.Errorf("denied: %d %q %q", code, out, errs)
+	}
+	if out, errs, code := decided("echo x >> " + ran + "; echo done; echo no >&2; exit 3"); code != 3 || out != "done\n" || !strings.Contains(errs, "no\n") || lines(ran) != 1 {
+		t.Errorf("approved: %d %q %q", code, out, errs)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.all) != 0 {
+		t.Errorf("the model was asked %d times", len(l.all))
+	}
+}
