@@ -155,7 +155,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
 	}
 	if s.turn.reply.Alone { // a person's own command: nobody else made a claim about it
-		p.Claim = approvals.Claim{Why: p.Claim.Why}
+		p.Claim = approvals.Claim{}
 	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)
 	if s.inAside() && (ruling.Lane != approvals.Allow || plan.Nested != nil) {

@@ -18,7 +18,7 @@ func (a *Agent) exec(ctx context.Context, ev chat.Event, w word) error {
 		return a.answer(ctx, ev, why)
 	}
 	ev.Text = a.cfg.Redact(ev.Text)
-	return a.queueCall(ctx, wantedCall{Event: ev, Call: c, Alone: true})
+	return a.queueCall(ctx, wantedCall{Event: ev, Call: c, Alone: true, Program: w.to})
 }
 
 // Exec says what became of the command that a thread's last "exec" ran. The zero state means that
@@ -36,11 +36,12 @@ func (a *Agent) Exec(ctx context.Context, thread chat.ThreadID) (chat.Executed, 
 }
 
 func executed(entries []history.Entry) (x chat.Executed) {
-	call := ""
+	call, n := "", 0
 	for _, e := range entries {
 		switch {
 		case e.Reply != nil && e.Reply.Alone && len(e.Reply.Calls) == 1:
-			call, x = e.Reply.Calls[0].ID, chat.Executed{State: chat.ExecRunning}
+			n++
+			call, x = e.Reply.Calls[0].ID, chat.Executed{State: chat.ExecRunning, Number: n}
 		case call == "":
 		case e.Ask != nil && e.Ask.Call == call:
 			x.State, x.Request = chat.ExecWaiting, string(e.Ask.Approval)

@@ -22,11 +22,16 @@ func (s step) agent() string {
 	return s.turn.begin.Name
 }
 
-// madeBy tells approvers who made the step's call: a sub-agent or a workflow's step. "" is
+// madeBy tells approvers who made the step's call: a sub-agent, a workflow's step or a person's
+// program. "" is
 // the thread's own agent.
 func (s step) madeBy() string {
 	switch {
-	case s.turn == nil || s.turn.begin == nil:
+	case s.turn == nil:
+		return ""
+	case s.turn.begin == nil && s.turn.reply != nil && s.turn.reply.Program != "":
+		return "the program " + s.turn.reply.Program
+	case s.turn.begin == nil:
 		return ""
 	case s.turn.begin.Kind == history.NestedWorkflow:
 		who := approvals.MadeByWorkflow + s.turn.begin.Name

@@ -24,7 +24,7 @@ import (
 type word struct {
 	verb   string
 	id     string // of a request, or the name of a target, session, role or workflow
-	to     string // whom the keyboard is handed to
+	to     string // whom the keyboard is handed to, or the program for which a person runs a command
 	reason string
 	inputs map[string]string // of a workflow
 	// command is the text that exec runs.
@@ -36,8 +36,8 @@ var oddID = regexp.MustCompile(`^[A-Za-z0-9]{2,20}$`)
 
 var prose = strings.Fields("it this that them all these those everything nothing access both me him her us please now again yes no")
 
-// execWord matches a command that a person runs on a target.
-var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+):\s+(.*)$`)
+// execWord matches a command that a person runs on a target, and for which program of theirs.
+var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+?)(?:\s+for\s+([A-Za-z0-9][A-Za-z0-9 ._/@-]{0,59}))?:\s+(.*)$`)
 
 var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
 
@@ -49,7 +49,7 @@ func parseWord(text string) (word, bool) {
 		return word{}, false
 	}
 	if m := execWord.FindStringSubmatch(strings.TrimSpace(text)); m != nil {
-		return word{verb: "exec", id: m[1], command: m[2]}, true
+		return word{verb: "exec", id: m[1], to: m[2], command: m[3]}, true
 	}
 	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
 	switch verb {
@@ -333,6 +333,8 @@ type wantedCall struct {
 	Call  llm.Call   `json:"call"`
 	// Alone means that the model is not asked what it says to the result.
 	Alone bool `json:"alone,omitempty"`
+	// Program is what the person asks for, such as another agent; "" is nothing.
+	Program string `json:"program,omitempty"`
 }
 
 // Press handles the agent's own buttons. Stop and Undo act like the chat words of the same

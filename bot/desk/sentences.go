@@ -19,6 +19,7 @@ const (
 	sayNoRole          = "From the next step on I work as configured, without a role."
 	sayRunMembers      = "Guests and bots can't start workflows. Ask a member of the team."
 	sayNoShell         = "I can't run commands here: this thread's role has no shell."
+	sayOwnCommand      = "a person's own command"
 	sayBadInputs       = "I can't read these inputs. Write `run NAME input=value input=\"two words\"`."
 	sayInvite          = "I can't write in this channel. Invite me first."
 	sayNoRecord        = "I can't read this thread's record right now. Check the bot's log."

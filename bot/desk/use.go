@@ -60,7 +60,7 @@ func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, g
 	if err := t.Choose(ctx, thread, target, by.ID); err != nil {
 		return c, sayNotChosen(target, err)
 	}
-	args, err := json.Marshal(map[string]any{"command": command, "risk": "low", "mutation": false, "privesc": false, "why": "a person's own command"})
+	args, err := json.Marshal(map[string]any{"command": command, "risk": "low", "mutation": false, "privesc": false, "why": sayOwnCommand})
 	if err != nil {
 		return c, sayNoShell
 	}

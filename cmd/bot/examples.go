@@ -27,6 +27,7 @@ var examples = map[string]string{ //nolint:gosec // no credentials
 	"show":    `  bot show web:0123456789ab -f`,
 	"exec": `  bot exec web-1 -- df -h /
   bot exec web-1 -- systemctl restart nginx`,
+	"mcp":               `  claude mcp add countersign -- bot mcp`,
 	"send":              `  bot send --wait what is wrong with web-1`,
 	"approvals":         `  bot approvals -o json`,
 	"approvals list":    `  bot approvals list`,

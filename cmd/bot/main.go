@@ -54,7 +54,7 @@ func root() *cobra.Command {
 		admin.AuditCommand(), admin.ExportCommand(), verify.Command(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
 	)
-	c.AddCommand(client.Commands()...)
+	c.AddCommand(client.Commands(version)...)
 	withExamples(c, "")
 	// Not cobra's own flag: that executes a template, for which the linker keeps the exported
 	// methods of everything.

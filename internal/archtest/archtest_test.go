@@ -147,7 +147,7 @@ var outside = map[string]string{
 	"github.com/kelseyhightower/envconfig": "internal/config",
 	"github.com/kevinburke/ssh_config":     "targets/ssh",
 	"github.com/moby/moby":                 "targets/container",
-	"github.com/modelcontextprotocol":      "tools/mcp",
+	"github.com/modelcontextprotocol":      "tools/mcp internal/client",
 	"github.com/pkg/sftp":                  "targets/ssh",
 	"github.com/prometheus/client_golang":  "internal/observe bot/health",
 	"github.com/rogpeppe/go-internal":      "tools/files tools/mcp",

@@ -21,8 +21,9 @@ import (
 )
 
 // Commands are those that talk to a running bot.
-func Commands() []*cobra.Command {
-	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
+// version is the program's.
+func Commands(version string) []*cobra.Command {
+	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), mcpCommand(version), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
 }
 
 // asks makes a command that asks the bot and prints what it says.

@@ -70,65 +70,93 @@ func quoted(args []string) (string, error) {
 // plain are the characters that mean nothing to a shell.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+"
 
+// exec runs a command on a target, and prints what it printed.
 func (c *Client) exec(ctx context.Context, out, errs io.Writer, thread, target, command string) error {
-	path := "/threads"
-	if thread != "" {
-		path += "/" + url.PathEscape(thread) + "/messages"
+	thread, x, err := c.run(ctx, wanted{thread: thread, target: target, command: command, waits: func(thread, request string) {
+		_, _ = fmt.Fprintf(errs, "Waiting for approval of request %s. %s approvals show %s shows it, and so does %s/#t=%s\n", request, words.Program(), request, c.base, thread)
+	}})
+	if err != nil {
+		return err
+	}
+	return c.executed(out, errs, thread, x)
+}
+
+// wanted is a command that is to run.
+type wanted struct {
+	thread, target, command string // no thread begins one
+	program                 string // that asks for it; "" is the person
+	waits                   func(thread, request string)
+}
+
+// text is the message that asks for it.
+func (w wanted) text() string {
+	if w.program != "" {
+		return "exec " + w.target + " for " + w.program + ": " + w.command
+	}
+	return "exec " + w.target + ": " + w.command
+}
+
+// run asks for a command and waits until it has run, or can't.
+func (c *Client) run(ctx context.Context, w wanted) (thread string, x chat.Executed, err error) {
+	path, before := "/threads", chat.Executed{}
+	seen := uint64(0)
+	if w.thread != "" {
+		path += "/" + url.PathEscape(w.thread) + "/messages"
+		if err := c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(w.thread)+"/exec", nil, &before); err != nil {
+			return "", x, err
+		}
+		p, err := c.page(ctx, w.thread)
+		if err != nil {
+			return "", x, err
+		}
+		for _, m := range p.Messages {
+			seen = max(seen, m.Seq)
+		}
 	}
 	var sent struct {
 		Thread string `json:"thread"`
 	}
-	var before chat.Executed
-	if thread != "" {
-		if err := c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(thread)+"/exec", nil, &before); err != nil {
-			return err
-		}
-		if before.State != "" {
-			return config.Errorf("a conversation has one command of this kind; leave out --thread")
-		}
+	if err := c.Call(ctx, http.MethodPost, path, map[string]string{"id": newID(), "text": w.text()}, &sent); err != nil {
+		return "", x, err
 	}
-	if err := c.Call(ctx, http.MethodPost, path, map[string]string{"id": newID(), "text": "exec " + target + ": " + command}, &sent); err != nil {
-		return err
-	}
-	at := "/threads/" + url.PathEscape(sent.Thread) + "/exec"
 	tick := time.NewTicker(execLook)
 	defer tick.Stop()
 	begun, told := time.Now(), false
 	for {
 		var x chat.Executed
-		if err := c.Call(ctx, http.MethodGet, at, nil, &x); err != nil {
-			return err
+		if err := c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(sent.Thread)+"/exec", nil, &x); err != nil {
+			return sent.Thread, x, err
 		}
 		switch {
-		case x.State == chat.ExecDone:
-			return c.executed(out, errs, sent.Thread, x)
-		case x.State == chat.ExecWaiting && !told:
-			told = true
-			_, _ = fmt.Fprintf(errs, "Waiting for approval of request %s. %s approvals show %s shows it, and so does %s/#t=%s\n", x.Request, words.Program(), x.Request, c.base, sent.Thread)
-		case x.State == "":
-			if why := c.refused(ctx, sent.Thread); why != "" {
-				return cli.Exit(execNotRun, why)
+		case x.Number <= before.Number:
+			if why := c.refused(ctx, sent.Thread, seen); why != "" {
+				return sent.Thread, chat.Executed{State: chat.ExecDone, Failed: true, Note: why}, nil
 			}
 			if time.Since(begun) > notBegun {
-				return cli.Exit(execNotRun, fmt.Sprintf("the bot hasn't begun it; %s show %s says what it does", words.Program(), sent.Thread))
+				return sent.Thread, x, cli.Exit(execNotRun, fmt.Sprintf("the bot hasn't begun it; %s show %s says what it does", words.Program(), sent.Thread))
 			}
+		case x.State == chat.ExecDone:
+			return sent.Thread, x, nil
+		case x.State == chat.ExecWaiting && !told:
+			told = true
+			w.waits(sent.Thread, x.Request)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return sent.Thread, x, ctx.Err()
 		}
 	}
 }
 
-// refused is what the bot answered in place of running the command.
-func (c *Client) refused(ctx context.Context, thread string) string {
+// refused is what the bot answered in place of running a command, in messages after one.
+func (c *Client) refused(ctx context.Context, thread string, seen uint64) string {
 	p, err := c.page(ctx, thread)
 	if err != nil {
 		return ""
 	}
 	for _, m := range p.Messages {
-		if m.Kind == "bot" && m.Card == nil {
+		if m.Kind == "bot" && m.Card == nil && m.Seq > seen {
 			return strings.TrimSuffix(oneLine(m.Text), ".")
 		}
 	}

@@ -21,7 +21,7 @@ var parts = []struct {
 }{
 	{"Start", "From nothing to the first approved change.", []string{"first-five-minutes"}},
 	{"How-to", "One task each.", []string{
-		"slack", "discord", "console", "targets", "alerts", "workflows", "policy-cookbook", "passkeys", "plugins", "roles", "cost", "record", "operations", "observability",
+		"slack", "discord", "console", "targets", "alerts", "workflows", "policy-cookbook", "passkeys", "other-agents", "plugins", "roles", "cost", "record", "operations", "observability",
 	}},
 	{"Concepts", "How it decides, and what it promises.", []string{"gate", "policy", "security", "audit"}},
 	{"Reference", "Everything, to look up.", []string{commandsName, configurationName, apiName, "tools", "doctor"}},
