@@ -34,8 +34,18 @@ func skipped(c llm.Call, text string) history.Result {
 
 // close stores the result of a step's call.
 func (w *worker) close(ctx context.Context, s step, r history.Result) error {
-	return w.writeWithRetry(ctx, nil, resultOf(s, r))
+	return w.writeWithRetry(ctx, func(tx store.Tx) { w.tellOwn(tx, s, r) }, resultOf(s, r))
 }
+
+// tellOwn says in the thread why a person's own command was not run, where no card says it.
+func (w *worker) tellOwn(tx store.Tx, s step, r history.Result) {
+	if s.own() && s.ask == nil {
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(sayNotDone(strings.TrimSuffix(noteOf(r), ".")))})
+	}
+}
+
+// own reports whether a person's own command made the step's call.
+func (s step) own() bool { return s.turn.reply != nil && s.turn.reply.Alone }
 
 func resultOf(s step, r history.Result) history.Entry {
 	return history.Entry{Kind: history.KindResult, Scope: s.scope(), Result: &r}
@@ -127,9 +137,9 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	if err == nil {
 		same = sameCall(plan.Action)
 	}
-	// Repetition counts only for calls the model made, not for a runbook's.
+	// Repetition counts only for calls that a program made, not for a runbook's or a person's own.
 	var rep repetition
-	if !s.scripted() {
+	if !s.scripted() && (!s.own() || s.turn.reply.Program != "") {
 		rep = repeated(w.entries, same)
 	}
 	if len(s.edits) == 0 {
@@ -154,7 +164,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.madeBy(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated,
 		Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
 	}
-	if s.turn.reply.Alone { // a person's own command: nobody else made a claim about it
+	if s.own() { // nobody made a claim about it
 		p.Claim = approvals.Claim{}
 	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)
@@ -227,7 +237,10 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	}
 	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
 	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true, Refused: true}
-	return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Forbidden(tx, p) }, resultOf(s, r))
+	return w.writeWithRetry(ctx, func(tx store.Tx) {
+		w.a.cfg.Gate.Forbidden(tx, p)
+		w.tellOwn(tx, s, r)
+	}, resultOf(s, r))
 }
 
 // recordTried records that a proven read attempted something its lock refused. The proof was

@@ -71,14 +71,19 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 		x.ExitCode, x.Stdout, x.Stderr = env.Result.ExitCode, env.Result.Stdout, env.Result.Stderr
 		return
 	}
-	x.Note = strings.TrimPrefix(r.Text, "Tool error: ")
-	if r.Denied {
-		x.Note = "denied"
-		var said struct {
-			Reason string `json:"reason"`
-		}
-		if json.Unmarshal([]byte(r.Text), &said) == nil && said.Reason != "" {
-			x.Note += ": " + said.Reason
-		}
+	x.Note = noteOf(r)
+}
+
+// noteOf says why a call was not run, or how it failed.
+func noteOf(r history.Result) string {
+	if !r.Denied {
+		return strings.TrimPrefix(r.Text, "Tool error: ")
 	}
+	var said struct {
+		Reason string `json:"reason"`
+	}
+	if json.Unmarshal([]byte(r.Text), &said) == nil && said.Reason != "" {
+		return "denied: " + said.Reason
+	}
+	return "denied"
 }

@@ -426,7 +426,7 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, sayBadClick)
 		return
 	}
-	if foreign && !decides.MatchString(string(body.Button)) {
+	if foreign && !decides.MatchString(string(body.Button)) && (body.Ticket == "" || !decidesByTicket.MatchString(string(body.Button))) {
 		fail(w, http.StatusForbidden, sayThreadOnly)
 		return
 	}

@@ -65,8 +65,11 @@ func foreignThread(t chat.ThreadID) bool {
 }
 
 // decides matches the buttons that may be pressed for another network's thread: those that
-// decide a request, and its details.
-var decides = regexp.MustCompile(`^(ticket:|(sign:)?(approve|glass):|(grant|deny|details):)`)
+// decide a request, and its details. With a ticket the glass may be broken, too: it was pressed there.
+var (
+	decides         = regexp.MustCompile(`^(ticket:|(sign:)?approve:|(grant|deny|details):)`)
+	decidesByTicket = regexp.MustCompile(`^(sign:)?(approve|glass):`)
+)
 
 var foreignID = regexp.MustCompile(`^[a-z]{2,16}:[0-9A-Za-z:._-]{1,200}$`)
 

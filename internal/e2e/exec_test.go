@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,7 @@ import (
 func TestAPersonsOwnCommand(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, nil)
-	b := newBot(t, plainConfig, l.url)
+	b := newBot(t, plainConfig+"policy: {rules: [{name: no-mkfs, when: \"command.startsWith('mkfs')\", then: forbid, sentence: Nobody makes file systems here.}]}\n", l.url)
 	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"))
 	if !b.start() {
 		t.Fatalf("the bot does not start:\n%s", b.log)
@@ -31,6 +32,18 @@ func TestAPersonsOwnCommand(t *testing.T) {
 	if out, errs, code := b.run("", "exec", "nowhere", "--", "uptime"); code != 125 || out != "" || !strings.Contains(errs, "nowhere") {
 		t.Errorf("another target: %d %q %q", code, out, errs)
 	}
+	if out, errs, code := b.run("", "exec", "local", "--", "mkfs.ext4 /dev/null"); code != 125 || out != "" || !strings.Contains(errs, "Nobody makes file systems here") {
+		t.Errorf("what the policy forbids: %d %q %q", code, out, errs)
+	}
+	var list []struct{ ID string }
+	out, _, _ := b.run("", "threads", "--find", "mkfs", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
+		t.Fatalf("%s %v", out, err)
+	}
+	eventually(t, "the thread says why", func() bool {
+		out, _, _ := b.run("", "show", list[0].ID)
+		return strings.Contains(out, "Nothing was done: Nobody makes file systems here")
+	}, b.log.String)
 	ran := filepath.Join(b.dir, "ran")
 	decided := func(command string, decide ...string) (out, errs string, code int) {
 		t.Helper()
