@@ -34,7 +34,7 @@ const (
 	sayOddEdit        = "The command has invisible or unusual characters, so nothing changed. Type it by hand instead of pasting it."
 	sayOtherSteps     = "Here you can only remove whole steps, so nothing changed. Leave the lines of the other steps as they are."
 	saySameSteps      = "No step was removed, so nothing changed. Press Approve if all of them should run."
-	sayNoTicket       = "This link is over, or it was used already. Press the button again where you got it."
+	sayNoTicket       = "This link has expired. Press the button again where you got it."
 	sayNoSignature    = "This needs no passkey. Press Approve."
 	sayNoSite         = "Passkeys don't work at this console's address. Ask whoever runs the bot."
 	sayNoConsole      = "This needs a passkey, and the bot has no web console to sign it in. Set web.origin."
@@ -43,7 +43,7 @@ const (
 )
 
 // sayTicketOf says whose vote a ticket is.
-func sayTicketOf(who string) string { return "You sign the approval of " + who + "." }
+func sayTicketOf(who string) string { return "You're signing " + who + "'s approval." }
 
 // saySignThere sends somebody from a command line or an older page to the console.
 func saySignThere(origin string) string {

@@ -26,8 +26,8 @@ const (
 
 // Errors of the book, each one sentence for the person.
 var (
-	ErrNoKey   = errors.New("you have no passkey here yet; an operator's link lets you register one, and so does a colleague who confirms it")
-	ErrNoAsk   = errors.New("this was asked for too long ago, or was answered already; press the button again")
+	ErrNoKey   = errors.New("you have no passkey here yet; add one under Passkeys, where an approver confirms it, or ask an operator for a link")
+	ErrNoAsk   = errors.New("this request to sign has expired, or was already answered; press the button again")
 	ErrNotHere = errors.New("this passkey isn't registered here, or was removed")
 	ErrNotYet  = errors.New("nobody has confirmed this passkey yet; somebody else who has one can do that")
 	ErrOthers  = errors.New("this passkey belongs to somebody else")
@@ -95,13 +95,17 @@ func (b Book) Of(tx store.Tx, owner string) []Key {
 // fills in. shown is what they are shown, as JSON.
 func (b Book) Ask(tx store.Tx, s Statement, shown []byte, now time.Time) (chat.Signing, error) {
 	var o chat.Signing
-	for _, k := range b.Of(tx, s.Owner) {
+	keys := b.Of(tx, s.Owner)
+	for _, k := range keys {
 		if k.Confirmed() {
 			o.Keys = append(o.Keys, chat.SigningKey{ID: k.ID, Transports: k.Transports})
 		}
 	}
-	if len(o.Keys) == 0 {
+	switch {
+	case len(keys) == 0:
 		return chat.Signing{}, ErrNoKey
+	case len(o.Keys) == 0:
+		return chat.Signing{}, ErrNotYet
 	}
 	b.tidy(tx, now)
 	s.Version, s.Nonce, s.At = 1, rand.Text(), now.UTC()

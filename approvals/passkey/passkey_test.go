@@ -272,7 +272,7 @@ func TestOnlySomebodyElseConfirmsAKey(t *testing.T) {
 	if err := confirm("web:alice", alice, second.ID(), same); !errors.Is(err, passkey.ErrOthers) {
 		t.Errorf("one's own: %v", err)
 	}
-	if err := confirm("web:bob", bob, bob.ID(), same); !errors.Is(err, passkey.ErrNoKey) {
+	if err := confirm("web:bob", bob, bob.ID(), same); !errors.Is(err, passkey.ErrNotYet) {
 		t.Errorf("by a key that nobody confirmed: %v", err)
 	}
 	if err := confirm("web:alice", alice, bob.ID(), func(s *passkey.Statement) { s.For = passkey.ForApprove }); !errors.Is(err, passkey.ErrOtherAsk) {

@@ -114,7 +114,7 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 	bob.device()
 
 	alice.enter(b.link(t, "alice", "--passkey"))
-	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one"), keys("#passkeys-name", "Laptop"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"))
+	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one passkey"), keys("#passkeys-name", "Laptop"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"))
 	alice.picture("passkeys")
 	alice.do("another one", keys("#passkeys-name", "Same laptop"), pressed("Add a passkey"), shows("#passkeys-error", "has a passkey here already"))
 	alice.do("closing", script(`document.querySelector('#passkeys-box').close()`))
@@ -129,7 +129,7 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 		g.do("the conversation", until(`document.querySelector('.thread')?.textContent.includes('please')`), script(`document.querySelector('.thread').click()`), until(`Boolean(document.querySelector('#log .card.open'))`))
 	}
 	open(bob)
-	bob.approves(shows("#log .card.open .notice", "no passkey here yet"))
+	bob.approves(shows("#log .card.open .notice", "Nobody has confirmed this passkey yet"))
 
 	alice.do("confirming bob's", script(`document.querySelector('#passkeys').click()`), shows("#passkeys-waiting", "bob"), pressed("Confirm"), until(`document.querySelector('#passkeys-others').hidden`),
 		script(`document.querySelector('#passkeys-box').close()`))
@@ -284,7 +284,7 @@ func TestAPressOnSlackIsSignedInTheConsole(t *testing.T) {
 	alice := w.bot.browser(t, "alice", 390, 844)
 	alice.device()
 	alice.enter(w.bot.link(t, "alice", "--passkey"))
-	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"), script(`document.querySelector('#passkeys-box').close()`))
+	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one passkey"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"), script(`document.querySelector('#passkeys-box').close()`))
 	root := w.ask("UBOB", "COPS", "fix it")
 	w.press("UALICE", "COPS", root, "Approve")
 	w.told("COPS", "UALICE", "needs your passkey")
@@ -294,7 +294,7 @@ func TestAPressOnSlackIsSignedInTheConsole(t *testing.T) {
 			link = html.UnescapeString(strings.Trim(strings.Fields(after)[0], "<>"))
 		}
 	}
-	alice.do("the link", chromedp.Navigate(link), shows("#signing-note", "You sign the approval of alice"), shows("#signing .card.open", "echo ran"))
+	alice.do("the link", chromedp.Navigate(link), shows("#signing-note", "You're signing alice's approval"), shows("#signing .card.open", "echo ran"))
 	alice.picture("passkeys-sign")
 	alice.do("signing", until(`!document.querySelector('#signing button[data-style=approve]').disabled`), script(`document.querySelector('#signing button[data-style=approve]').click()`), shows("#told", "Approved."))
 	w.sees("COPS", root, "All done.")
