@@ -48,6 +48,23 @@ func (l Ledger) Granted(tx store.Tx, thread chat.ThreadID, a Action, now time.Ti
 	return g, true
 }
 
+// CoveredBy reports whether the request on whose votes this one rests says the same: that it is
+// exactly this action, or that this is the step of it which the record names. What the record says
+// of its basis is not enough, since a store can be written.
+func (r Record) CoveredBy(of Record) bool {
+	if of.ID != r.Basis.Of || of.Digest != of.Action.Digest() {
+		return false
+	}
+	shown := of.Action
+	if r.Basis.Kind == ByPlan {
+		if r.Basis.Step < 1 || r.Basis.Step > len(of.Action.Steps) {
+			return false
+		}
+		shown = of.Action.Steps[r.Basis.Step-1]
+	}
+	return r.Action.Digest() == shown.Digest() || r.Action.isAsShown(shown)
+}
+
 // isAsShown reports whether an action is the one that was shown. It accepts what the
 // action or earlier steps of its plan may have caused: files it only writes to may exist
 // now, the terminal may exist now, and state shown as [LeftBySteps] may differ. Files that

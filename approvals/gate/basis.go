@@ -169,6 +169,9 @@ func (g *Gate) outdatedReason(tx store.Tx, rec approvals.Record) string {
 		default:
 			return "the approval that this rests on does not hold: it is " + string(of.State)
 		}
+		if !rec.CoveredBy(of) {
+			return "the approval that this rests on is of something else"
+		}
 		return g.votesShortfall(tx, of, d)
 	case approvals.ByVotes:
 	default:

@@ -207,7 +207,7 @@ func (g *Gate) unsigned(tx store.Tx, rec approvals.Record, v approvals.Vote, d p
 	if v.Glass {
 		kind = passkey.ForGlass
 	}
-	if err != nil || s.For != kind || s.Request != string(rec.ID) || s.Digest != rec.Digest.String() || s.Policy != rec.Policy && s.Policy != g.cfg.Policy().Hash() ||
+	if err != nil || s.For != kind || s.Request != string(rec.ID) || s.Digest != rec.Digest.String() || rec.Action.Digest() != rec.Digest || s.Policy != rec.Policy && s.Policy != g.cfg.Policy().Hash() ||
 		s.Voter != string(v.User.ID) || s.Owner != v.Passkey.KeyOwner {
 		return "what " + name(v.User) + "'s passkey signed isn't this"
 	}

@@ -193,6 +193,21 @@ func TestOnlyWhatDevicesSignedRuns(t *testing.T) {
 			p := rec.Votes[0].Passkey
 			p.Statement = []byte(strings.Replace(string(p.Statement), `"for":"approve"`, `"for":"break-glass"`, 1))
 		}},
+		{"it is said to rest on a grant", "something else", func(_ *signers, _ store.Tx, rec *approvals.Record) {
+			other := *rec
+			other.ID, other.Votes, other.Basis = "other", nil, approvals.Basis{Kind: approvals.ByGrant, Of: rec.ID}
+			other.Action.Bytes = []byte("rm -rf /srv/data")
+			other.Digest = other.Action.Digest()
+			*rec = other
+		}},
+		{"it is said to be a step of a plan", "something else", func(_ *signers, _ store.Tx, rec *approvals.Record) {
+			other := *rec
+			other.ID, other.Votes, other.Basis = "other", nil, approvals.Basis{Kind: approvals.ByPlan, Of: rec.ID, Step: 1}
+			*rec = other
+		}},
+		{"it is said that the policy lets it run", "by itself", func(_ *signers, _ store.Tx, rec *approvals.Record) {
+			rec.Votes, rec.Basis = nil, approvals.Basis{Kind: approvals.ByPolicy}
+		}},
 		{"the command is another one", "isn't this", func(_ *signers, _ store.Tx, rec *approvals.Record) {
 			rec.Action.Bytes = []byte("rm -rf /srv/data")
 			rec.Digest = rec.Action.Digest()

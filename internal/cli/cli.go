@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ExitError ends the program with a code of its own, after a sentence, or without one.
+// ExitError ends the program with its own exit code, after a sentence or without one.
 type ExitError struct {
 	Code int
 	Say  string

@@ -106,17 +106,35 @@ func (c *Client) page(ctx context.Context, thread string) (p page, err error) {
 	return p, c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(thread), nil, &p)
 }
 
-func completeThreads(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
-	if a, err := Load(); err == nil && len(args) == 0 {
-		list, err := New(a).threads(cmd.Context(), "", "")
-		if err == nil {
-			for _, t := range list {
-				out = append(out, t.ID+"\t"+oneLine(t.Title))
-			}
+// completes completes the argument after n others with what the bot lists: what is written and a tab
+// with what it is.
+func completes[T any](n int, find func(ctx context.Context, cl *Client, args []string) ([]T, error), show func(T) (what, is string)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+		a, err := Load()
+		if err != nil || len(args) != n {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		list, _ := find(cmd.Context(), New(a), args) // no list is no help
+		for _, x := range list {
+			what, is := show(x)
+			out = append(out, what+"\t"+oneLine(is))
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
 	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }
+
+// either completes the first argument by one and the second by another.
+func either(first, second cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return first(cmd, args, part)
+		}
+		return second(cmd, args, part)
+	}
+}
+
+var completeThreads = completes(0, func(ctx context.Context, cl *Client, _ []string) ([]Thread, error) { return cl.threads(ctx, "", "") },
+	func(t Thread) (what, is string) { return t.ID, t.Title })
 
 func showCommand() *cobra.Command {
 	follow := false
@@ -329,17 +347,8 @@ func approvalsCommand() *cobra.Command {
 	return c
 }
 
-func completeApprovals(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
-	if a, err := Load(); err == nil && len(args) == 0 {
-		list, err := New(a).approvals(cmd.Context())
-		if err == nil {
-			for _, r := range list {
-				out = append(out, r.ID+"\t"+oneLine(r.Card.Title))
-			}
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
+var completeApprovals = completes(0, func(ctx context.Context, cl *Client, _ []string) ([]Approval, error) { return cl.approvals(ctx) },
+	func(a Approval) (what, is string) { return a.ID, a.Card.Title })
 
 // decideCommand approves or denies. An approval is a person's: it shows the card and asks on a
 // terminal, and refuses without one.

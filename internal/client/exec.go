@@ -34,7 +34,7 @@ const (
 func execCommand() *cobra.Command {
 	var thread string
 	c := &cobra.Command{
-		Use: "exec TARGET -- COMMAND", Short: "Run a command on a target: a proven read at once, anything else once people approve it", Args: cobra.MinimumNArgs(2),
+		Use: "exec TARGET -- COMMAND", Short: "Run a command on a target: a proven read immediately, anything else once people approve it", Args: cobra.MinimumNArgs(2),
 	}
 	c.Flags().StringVar(&thread, "thread", "", "conversation to run it in; without it a new one begins")
 	c.RunE = func(cmd *cobra.Command, args []string) error {

@@ -16,7 +16,7 @@ import (
 	"countersign/adapters/chat"
 )
 
-// progressEvery is how often a program is told that its command still waits.
+// progressEvery is how often a program hears that its command still waits.
 const progressEvery = 5 * time.Second
 
 func mcpCommand(version string) *cobra.Command {
@@ -66,8 +66,8 @@ func (g *gateway) server(version string) *mcp.Server {
 
 // What other agents read of these tools.
 const (
-	sayGateway  = "Machines of a team, behind a gate: what is proven to only read runs at once, and anything else waits until people approve it."
-	sayRunShell = "Run a shell command on one of the team's machines. Reads run at once. Anything that may change something waits until people approve exactly " +
+	sayGateway  = "Machines of a team, behind a gate: what is proven to only read runs immediately, and anything else waits until people approve it."
+	sayRunShell = "Run a shell command on one of the team's machines. Reads run immediately. Anything that may change something waits until people approve exactly " +
 		"this text, for up to a quarter of an hour; a denial comes with its reason. Don't ask again for what was denied."
 	sayListTargets = "List the machines on which run_shell can run commands."
 )

@@ -82,21 +82,10 @@ func replayCommand() *cobra.Command {
 	return c
 }
 
-func completeRecordings(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return completeThreads(cmd, args, part)
-	}
-	var out []string
-	if a, err := Load(); err == nil && len(args) == 1 {
-		all, err := New(a).recordings(cmd.Context(), args[0])
-		if err == nil {
-			for _, r := range all {
-				out = append(out, r.ID+"\t"+oneLine(r.Session+" "+r.Pane))
-			}
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
+var completeRecordings = either(completeThreads, completes(1, func(ctx context.Context, cl *Client, args []string) ([]Recording, error) {
+	return cl.recordings(ctx, args[0])
+},
+	func(r Recording) (what, is string) { return r.ID, r.Session + " " + r.Pane }))
 
 // play shows a recording at its pace.
 func play(ctx context.Context, out io.Writer, in io.Reader, p pace) error {

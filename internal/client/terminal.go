@@ -114,21 +114,10 @@ func attachCommand() *cobra.Command {
 	return c
 }
 
-func completeTerminals(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return completeThreads(cmd, args, part)
-	}
-	var out []string
-	if a, err := Load(); err == nil && len(args) == 1 {
-		all, err := New(a).terminals(cmd.Context(), args[0])
-		if err == nil {
-			for _, t := range all {
-				out = append(out, t.label()+"\t"+t.State)
-			}
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
+var completeTerminals = either(completeThreads, completes(1, func(ctx context.Context, cl *Client, args []string) ([]Terminal, error) {
+	return cl.terminals(ctx, args[0])
+},
+	func(t Terminal) (what, is string) { return t.label(), t.State }))
 
 // say writes in a conversation.
 func (c *Client) say(ctx context.Context, thread, text string) error {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestAPersonsOwnCommand runs commands from the command line, without the model: a read at once, a
+// TestAPersonsOwnCommand runs commands from the command line, without the model: a read, a
 // change once somebody approves it, what is denied, and what can't be run. Output and exit code
 // are the command's own.
 func TestAPersonsOwnCommand(t *testing.T) {
