@@ -55,9 +55,10 @@ func (j plainJournal) Began(ctx context.Context, thread, call string) (mark stri
 
 var errTakenOver = errors.New("another replica of the bot works on this thread now")
 
-// prefix begins the marks of this bot: others may use the same account of a host.
+// prefix begins the marks of this target of this bot: others may be the same account of a host, and
+// each has only what it doesn't know pruned.
 func (j plainJournal) prefix() string {
-	sum := sha256.Sum256([]byte(j.m.opts.Env.Instance))
+	sum := sha256.Sum256([]byte(j.m.opts.Env.Instance + "\x00" + j.m.place()))
 	return hex.EncodeToString(sum[:4]) + "-"
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"countersign/adapters/chat"
@@ -136,6 +137,26 @@ func TestAPlainRunIsNotedUntilItsOutcomeIsStored(t *testing.T) {
 	}
 	if got, at, ok, err := local.Noted(t.Context(), "web:1", "c2"); err != nil || !ok || got != mark || at.IsZero() {
 		t.Errorf("of this machine: %q %v %v %v", got, at, ok, err)
+	}
+}
+
+// Two targets may be one account of a host, for example one with terminals and one without.
+func TestATargetLeavesTheRecordsOfAnotherOneOnTheSameAccountAlone(t *testing.T) {
+	o := options(t, peers{})
+	o.File.Targets["web-2"] = o.File.Targets["web-1"]
+	s, err := NewSet(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	mark, err := plainJournal{s["web-1"]}.Began(t.Context(), "web:1", "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, prunes := range map[string]bool{"web-1": true, "web-2": false} {
+		if got := strings.HasPrefix(mark, plainJournal{s[name]}.prefix()); got != prunes {
+			t.Errorf("%s prunes a record of web-1: %v", name, got)
+		}
 	}
 }
 

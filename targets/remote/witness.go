@@ -13,12 +13,13 @@ import (
 )
 
 // testifyScript prints the record of a mark and whether its process still exists: the number may
-// have been given to another one since.
+// have been given to another one since. That there is no record is printed, too, for a shell that
+// can't do its work prints nothing either.
 //
 // Arguments: the record, the directory of the records.
 const testifyScript = `f=$1
-[ -d "$2" ] && [ ! -L "$2" ] && [ -O "$2" ] && [ -f "$f" ] || exit 0
-cat -- "$f"
+[ -d "$2" ] && [ ! -L "$2" ] && [ -O "$2" ] && [ -f "$f" ] && [ -s "$f" ] || { echo none; exit 0; }
+cat -- "$f" || exit
 read -r a p b <"$f"
 c=/proc/$p/cmdline
 if kill -0 "-$p" 2>/dev/null && { [ ! -r "$c" ] || tr '\0' '\n' <"$c" | grep -qxF -e "${f##*/}"; }; then
@@ -65,6 +66,7 @@ type record struct {
 	backend.Testimony
 	pid   int
 	token string // of the control lines in its streams
+	none  bool   // the target said that there is none
 }
 
 // take reads a line of a note.
@@ -72,6 +74,8 @@ func (r *record) take(line string) {
 	var n int
 	var at int64
 	switch {
+	case line == "none":
+		r.none = true
 	case line == "alive":
 		r.Running = r.Ended.IsZero()
 	case scan(line, "began %d %d %s", &n, &at, &r.token), scan(line, "began %d %d", &n, &at):
@@ -105,14 +109,22 @@ func (m *Machine) record(ctx context.Context, mark string) (r record, err error)
 	if err != nil {
 		return r, err
 	}
-	out, _, _, err := m.Query(ctx, testifyScript+"exit 0\n", note, dir)
+	out, errOut, code, err := m.Query(ctx, testifyScript+"exit 0\n", note, dir)
 	if err != nil {
 		return r, err
 	}
 	for line := range strings.Lines(out) {
 		r.take(strings.TrimSpace(line))
 	}
+	if code != 0 || r.Began.IsZero() && !r.none {
+		return record{}, m.noAnswer(mark, code, errOut)
+	}
 	return r, nil
+}
+
+// noAnswer returns the error of a look that neither found a record nor said that there is none.
+func (m *Machine) noAnswer(mark string, code int, errOut string) error {
+	return fmt.Errorf("%s: the record %s cannot be read: exit code %d, %q", m.o.Name, mark, code, clip(strings.TrimSpace(errOut)))
 }
 
 // followEvery is the pause between two looks at a process that is followed.
@@ -141,7 +153,7 @@ func (s *source) Look(ctx context.Context, mark string, out, err int64) (l follo
 	if fail != nil {
 		return l, fail
 	}
-	text, _, _, fail := s.m.script(ctx, lookScript, nil, []string{
+	text, errOut, code, fail := s.m.script(ctx, lookScript, nil, []string{
 		note, dir, strconv.FormatInt(out, 10), strconv.FormatInt(err, 10), strconv.Itoa(follow.MaxLook),
 	})
 	if fail != nil {
@@ -152,9 +164,10 @@ func (s *source) Look(ctx context.Context, mark string, out, err int64) (l follo
 		line, rest, ok := strings.Cut(text, "\n")
 		var a, b int
 		switch {
+		case r.none:
+			return l, nil
 		case !ok:
-			l.Testimony = r.Testimony
-			return l, nil // there is no record
+			return l, s.m.noAnswer(mark, code, errOut)
 		case scan(line, "streams %d %d", &a, &b):
 			a = min(a, len(rest))
 			l.Testimony, l.Out, l.Err = r.Testimony, []byte(rest[:a]), []byte(rest[a:min(a+b, len(rest))])
