@@ -330,8 +330,8 @@ func TestBuiltinsAreSoundAndSorted(t *testing.T) {
 
 func TestParseNamesTheMistake(t *testing.T) {
 	for want, source := range map[string]string{
-		`line 2: unknown key "pre_set"; remove it, or spell it as in docs/roles.md`:       "roles:\n  x: {pre_set: web}",
-		`line 1: unknown key "name"; remove it, or spell it as in docs/roles.md`:          "roles: {x: {name: y}}",
+		`line 2: unknown key "pre_set"; remove it, or spell it as in docs/own-roles.md`:   "roles:\n  x: {pre_set: web}",
+		`line 1: unknown key "name"; remove it, or spell it as in docs/own-roles.md`:      "roles: {x: {name: y}}",
 		`the roles cannot be read as YAML: `:                                              "roles: [",
 		`roles has the name "X"; use 1 to 40 of a-z, 0-9, - and _`:                        "roles: {X: {}}",
 		`roles has the name ""; use 1 to 40`:                                              `roles: {"": {}}`,
@@ -382,11 +382,15 @@ func FuzzParse(f *testing.F) {
 
 // The example in the documentation is one, and the tables name what there is.
 func TestTheDocumentedExampleLoads(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/roles.md")
-	if err != nil {
-		t.Fatal(err)
+	var doc string
+	for _, page := range []string{"own-roles", "roles"} {
+		raw, err := os.ReadFile("../../docs/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc += string(raw)
 	}
-	_, rest, _ := strings.Cut(string(doc), "```yaml\n")
+	_, rest, _ := strings.Cut(doc, "```yaml\n")
 	source, _, ok := strings.Cut(rest, "```")
 	if !ok {
 		t.Fatal("there is no example")
@@ -397,7 +401,7 @@ func TestTheDocumentedExampleLoads(t *testing.T) {
 		if _, err := r.Tools(offer); err != nil {
 			t.Error(err)
 		}
-		if !strings.Contains(string(doc), "`"+r.Name+"`") && r.Name != "reader" {
+		if !strings.Contains(doc, "`"+r.Name+"`") && r.Name != "reader" {
 			t.Errorf("the role %s is not described", r.Name)
 		}
 	}
@@ -405,14 +409,14 @@ func TestTheDocumentedExampleLoads(t *testing.T) {
 		if _, err := a.Tools(offer); err != nil {
 			t.Error(err)
 		}
-		if !strings.Contains(string(doc), "`"+a.Tool()+"`") && a.Name != "dba" {
+		if !strings.Contains(doc, "`"+a.Tool()+"`") && a.Name != "dba" {
 			t.Errorf("the sub-agent %s is not described", a.Name)
 		}
 	}
 	for _, shape := range []reflect.Type{reflect.TypeFor[role.Role](), reflect.TypeFor[role.SubAgent]()} {
 		for f := range shape.Fields() {
 			key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-			if key != "" && key != "-" && !strings.Contains(string(doc), "| `"+key+"` |") {
+			if key != "" && key != "-" && !strings.Contains(doc, "| `"+key+"` |") {
 				t.Errorf("the key %s is not described", key)
 			}
 		}

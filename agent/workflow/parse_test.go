@@ -135,11 +135,15 @@ func TestParseNamesTheMistakeItsPlaceAndTheCure(t *testing.T) {
 
 // The document for operators shows one whole workflow, which must work.
 func TestTheExampleOfTheDocumentation(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/workflows.md")
-	if err != nil {
-		t.Fatal(err)
+	var doc string
+	for _, page := range []string{"workflows", "workflow-file", "workflow-templates"} {
+		raw, err := os.ReadFile("../../docs/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc += string(raw)
 	}
-	_, rest, _ := strings.Cut(string(doc), "```yaml kind=workflow\n")
+	_, rest, _ := strings.Cut(doc, "```yaml kind=workflow\n")
 	src, _, ok := strings.Cut(rest, "```\n")
 	if !ok {
 		t.Fatal("there is no example in docs/workflows.md")
@@ -158,14 +162,14 @@ func TestTheExampleOfTheDocumentation(t *testing.T) {
 	n := names{inputs: w.Params, steps: w.steps}
 	n.steps = append(n.steps, step{id: "df", kind: KindCall}, step{id: "pick", kind: KindAsk})
 	n.inputs = append(n.inputs, Input{Name: "dry_run", Type: Boolean})
-	_, rest, _ = strings.Cut(string(doc), "## Conditions\n\n```\n")
+	_, rest, _ = strings.Cut(doc, "## Conditions\n\n```\n")
 	cond, _, _ := strings.Cut(rest, "\n```")
 	if _, err := n.parseCondition(cond); err != nil {
 		t.Errorf("%s: %v", cond, err)
 	}
 	for _, key := range append(append([]string{}, stepKeys...), inputTypes...) {
-		if !strings.Contains(string(doc), "`"+key) {
-			t.Errorf("docs/workflows.md does not explain %s", key)
+		if !strings.Contains(doc, "`"+key) {
+			t.Errorf("no page about workflows explains %s", key)
 		}
 	}
 }

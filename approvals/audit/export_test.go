@@ -281,7 +281,7 @@ func TestNoTransactionOfAnExportOrImportGrowsWithTheStore(t *testing.T) {
 	}
 }
 
-// TestTheVerifierOfTheDocumentAgrees runs the Python program in docs/audit.md.
+// TestTheVerifierOfTheDocumentAgrees runs the Python program in docs/audit-format.md.
 func TestTheVerifierOfTheDocumentAgrees(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -290,14 +290,14 @@ func TestTheVerifierOfTheDocumentAgrees(t *testing.T) {
 		}
 		t.Skip("python3 is not installed: apt-get install python3")
 	}
-	doc, err := os.ReadFile("../../docs/audit.md")
+	doc, err := os.ReadFile("../../docs/audit-format.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, program, ok := strings.Cut(string(doc), "```python\n")
 	program, _, ok2 := strings.Cut(program, "```")
 	if !ok || !ok2 {
-		t.Fatal("docs/audit.md has no program")
+		t.Fatal("docs/audit-format.md has no program")
 	}
 	dir := t.TempDir()
 	verifier, file := filepath.Join(dir, "verify.py"), filepath.Join(dir, "export.jsonl")

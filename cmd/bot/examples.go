@@ -10,7 +10,7 @@ var examples = map[string]string{ //nolint:gosec // no credentials
   OPENAI_API_KEY=... bot init --model gpt-5-mini --person alice --host web-1`,
 	"docs": `  bot docs
   bot docs two approvers
-  bot docs policy#a-rule`,
+  bot docs policy-rules#match`,
 	"demo": `  bot demo
   bot demo --ssh you@web-1`,
 	"tool": `  bot tool run_shell '{"command": "uptime", "risk": "low", "mutation": false, "privesc": false, "why": "look"}'

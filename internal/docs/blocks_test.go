@@ -18,16 +18,16 @@ type given struct {
 var givens = map[string]given{
 	"README.md":                  {bare: true},
 	"docs/first-five-minutes.md": {bare: true},
-	"docs/console.md":            {prepare: func(_ testing.TB, r *reader) error { return r.script("bot run\n") }},
-	"docs/operations.md":         {prepare: func(_ testing.TB, r *reader) error { return r.script("bot run\n") }},
-	"docs/alerts.md": {prepare: func(_ testing.TB, r *reader) error {
+	"docs/console-network.md":    {prepare: func(_ testing.TB, r *reader) error { return r.script("bot run\n") }},
+	"docs/backup.md":             {prepare: func(_ testing.TB, r *reader) error { return r.script("bot run\n") }},
+	"docs/alert-scripts.md": {prepare: func(_ testing.TB, r *reader) error {
 		return r.script(`export GENERIC_HOOK_SECRET=a-secret-of-the-generic-hook
 echo 'alerts: {hooks: {generic: {secret_env: GENERIC_HOOK_SECRET}}, default: {channel: web}}' >bot.yaml
 export COUNTERSIGN_CONFIG=bot.yaml
 bot run
 `)
 	}},
-	"docs/record.md": {prepare: exported},
+	"docs/archive-check.md": {prepare: exported},
 }
 
 // exported makes incident.zip, of a thread in which a command was proposed, and sets HASH

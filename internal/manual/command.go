@@ -48,7 +48,7 @@ func Command() *cobra.Command {
 	return &cobra.Command{
 		Use: "docs [WORDS or PAGE]", Short: "Read the documents of this version: the list, a page, or what has some words",
 		Long: `Read the documents of this version. Without arguments it prints the list of pages.
-The name of a page (targets) or of a section (targets#jump-hosts) prints it. Anything
+The name of a page (ssh) or of a section (backup#restore) prints it. Anything
 else is looked for. The running bot serves the same at ` + Root + `.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,7 +61,7 @@ else is looked for. The running bot serves the same at ` + Root + `.`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 			if m, err := Of(cmd.Root()); err == nil && len(args) == 0 {
 				for _, part := range m.Parts {
-					for _, p := range part.Pages {
+					for _, p := range part.Pages() {
 						names = append(names, p.Name)
 					}
 				}
@@ -82,8 +82,10 @@ func (m *Manual) print(out io.Writer, asked string) error {
 	if asked == "" {
 		for _, part := range m.Parts {
 			fmt.Fprintf(&b, "%s: %s\n", part.Title, part.About)
-			for _, p := range part.Pages {
-				fmt.Fprintf(&b, "  %-22s %s\n", p.Name, p.Title)
+			for _, topic := range part.Topics {
+				for i, p := range topic {
+					fmt.Fprintf(&b, "  %-26s %s\n", strings.Repeat("  ", min(i, 1))+p.Name, p.Title)
+				}
 			}
 			b.WriteString("\n")
 		}

@@ -100,13 +100,11 @@ func (m *Manual) tree() string {
 	var b strings.Builder
 	for _, part := range m.Parts {
 		fmt.Fprintf(&b, "<section><h2>%s</h2><p>%s</p><ul>", html.EscapeString(part.Title), html.EscapeString(part.About))
-		for _, p := range part.Pages {
-			fmt.Fprintf(&b, `<li><a href="%s">%s</a>`, address(p.Name, ""), html.EscapeString(p.Title))
+		for _, topic := range part.Topics {
+			fmt.Fprintf(&b, `<li><a href="%s">%s</a>`, address(topic[0].Name, ""), html.EscapeString(topic[0].Title))
 			var of []string
-			for _, s := range p.Sections {
-				if s.Title != "" && len(of) < 12 {
-					of = append(of, fmt.Sprintf(`<a href="%s">%s</a>`, address(p.Name, s.Anchor), html.EscapeString(s.Title)))
-				}
+			for _, p := range topic[1:] {
+				of = append(of, fmt.Sprintf(`<a href="%s">%s</a>`, address(p.Name, ""), html.EscapeString(p.Title)))
 			}
 			if len(of) > 0 {
 				b.WriteString(`<p class="of">` + strings.Join(of, " · ") + "</p>")

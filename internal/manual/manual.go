@@ -14,23 +14,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parts are the documents by what people want of them, in reading order.
-var parts = []struct {
-	title, about string
-	names        []string
-}{
-	{"Start", "From nothing to the first approved change.", []string{"first-five-minutes"}},
-	{"How-to", "One task each.", []string{
-		"slack", "discord", "console", "targets", "alerts", "workflows", "policy-cookbook", "passkeys", "other-agents", "plugins", "roles", "cost", "record", "operations", "observability",
-	}},
-	{"Concepts", "How it decides, and what it promises.", []string{"gate", "policy", "security", "audit"}},
-	{"Reference", "Everything, to look up.", []string{commandsName, configurationName, apiName, "tools", "doctor"}},
-	{"Engineering", "What it was measured and tested by, and how to add to it.", []string{
-		"features", "benchmarks", "reliability", "mutation", "adding-a-tool", "adding-an-adapter", "adding-a-store-engine",
-	}},
-}
+// indexName is the document that lists the others: a part for each heading of the second level, a
+// topic for each item of its list, whose first link is the topic's own page.
+const indexName = "README.md"
 
-// The pages that are made rather than written.
+// reference is the title of the part that begins with the pages that are made rather than written.
+const reference = "Reference"
+
 const (
 	commandsName      = "commands"
 	configurationName = "configuration"
@@ -40,8 +30,11 @@ const (
 // Part is some documents with one purpose.
 type Part struct {
 	Title, About string
-	Pages        []*Page
+	Topics       [][]*Page // none is empty
 }
+
+// Pages are those of all topics, in order.
+func (p Part) Pages() []*Page { return slices.Concat(p.Topics...) }
 
 // Page is one document.
 type Page struct {
@@ -88,16 +81,24 @@ type Manual struct {
 // Markdown without a title.
 func New(files fs.FS, commands string) (*Manual, error) {
 	m := &Manual{pages: map[string]*Page{}}
-	for _, p := range parts {
+	list, err := index(files)
+	if err != nil {
+		return nil, fmt.Errorf("manual: the list of pages can't be read: %w", err)
+	}
+	for _, p := range list {
 		part := Part{Title: p.title, About: p.about}
-		for _, name := range p.names {
-			text, err := source(files, name, commands)
-			if err != nil {
-				return nil, fmt.Errorf("manual: the page %s can't be read: %w", name, err)
+		for _, names := range p.topics {
+			var topic []*Page
+			for _, name := range names {
+				text, err := source(files, name, commands)
+				if err != nil {
+					return nil, fmt.Errorf("manual: the page %s can't be read: %w", name, err)
+				}
+				page := parse(name, text)
+				m.pages[name] = page
+				topic = append(topic, page)
 			}
-			page := parse(name, text)
-			m.pages[name] = page
-			part.Pages = append(part.Pages, page)
+			part.Topics = append(part.Topics, topic)
 		}
 		m.Parts = append(m.Parts, part)
 	}
@@ -108,6 +109,45 @@ func New(files fs.FS, commands string) (*Manual, error) {
 	m.api = api
 	return m, nil
 }
+
+// listed is a part as the index has it.
+type listed struct {
+	title, about string
+	topics       [][]string // names of pages
+}
+
+// index reads the list of pages.
+func index(files fs.FS) (out []listed, err error) {
+	raw, err := fs.ReadFile(files, indexName)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range parse(indexName, string(raw)).Sections {
+		if s.Title == "" {
+			continue
+		}
+		p := listed{title: s.Title}
+		if p.title == reference {
+			p.topics = [][]string{{commandsName}, {configurationName}, {apiName}}
+		}
+		for line := range strings.Lines(s.Text) {
+			var names []string
+			for _, m := range pageLink.FindAllStringSubmatch(line, -1) {
+				names = append(names, m[1])
+			}
+			switch line = strings.TrimSpace(line); {
+			case len(names) > 0:
+				p.topics = append(p.topics, names)
+			case line != "" && p.about == "":
+				p.about = line
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+var pageLink = regexp.MustCompile(`\]\(([a-z-]+)\.md\)`)
 
 func source(files fs.FS, name, commands string) (string, error) {
 	switch name {
@@ -167,7 +207,7 @@ func (m *Manual) Page(name string) (*Page, bool) {
 	return p, ok
 }
 
-// Find returns what a name such as policy or policy#a-rule stands for.
+// Find returns what a name such as policy or policy-rules#match stands for.
 func (m *Manual) Find(where string) (Section, bool) {
 	name, anchor, whole := strings.Cut(where, "#")
 	p, ok := m.pages[name]
@@ -251,7 +291,7 @@ func (m *Manual) Search(words string, most int) []Hit {
 	}
 	var hits []Hit
 	for i, part := range m.Parts {
-		for _, p := range part.Pages {
+		for _, p := range part.Pages() {
 			for _, s := range p.Sections {
 				if h, ok := match(s, wanted); ok {
 					h.score *= []float64{1.2, 1.2, 1, 0.8, 0.5}[i]

@@ -34,7 +34,7 @@ func TestEveryDocumentHasOnePlace(t *testing.T) {
 	m := whole(t)
 	var placed []string
 	for _, part := range m.Parts {
-		for _, p := range part.Pages {
+		for _, p := range part.Pages() {
 			placed = append(placed, p.Name)
 			if p.Title == "" || p.Title == p.Name || len(p.Sections) == 0 {
 				t.Errorf("%s has the title %q and %d sections", p.Name, p.Title, len(p.Sections))
@@ -46,13 +46,16 @@ func TestEveryDocumentHasOnePlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range there {
+		if file == indexName {
+			continue
+		}
 		name := strings.TrimSuffix(file, ".md")
 		if n := len(slices.DeleteFunc(slices.Clone(placed), func(s string) bool { return s != name })); n != 1 {
 			t.Errorf("%s stands in %d places of the list", file, n)
 		}
 	}
-	if len(placed) != len(there)+3 {
-		t.Errorf("%d places for %d documents and 3 made pages", len(placed), len(there))
+	if len(placed) != len(there)-1+3 {
+		t.Errorf("%d places for %d documents and 3 made pages", len(placed), len(there)-1)
 	}
 }
 
@@ -60,9 +63,9 @@ func TestEveryDocumentHasOnePlace(t *testing.T) {
 func TestTasksAreFoundByOneSearch(t *testing.T) {
 	m := whole(t)
 	for words, want := range map[string]string{
-		"two approvers in production": "policy-cookbook#two-people-for-production",
-		"add a new SSH host":          "targets#ssh-hosts",
-		"restore a backup":            "operations#the-store",
+		"two approvers in production": "cookbook-two-people",
+		"add a new SSH host":          "ssh",
+		"restore a backup":            "backup#restore",
 		"checking the store":          "commands#countersign-store-check",
 	} {
 		var got []string
@@ -137,7 +140,7 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 
 func addresses(m *Manual) (out []string) {
 	for _, part := range m.Parts {
-		for _, p := range part.Pages {
+		for _, p := range part.Pages() {
 			out = append(out, Root+"/"+p.Name)
 		}
 	}
@@ -172,7 +175,7 @@ func TestOnTheCommandLine(t *testing.T) {
 		return b.String()
 	}
 	for asked, want := range map[string]string{
-		"": "\n  policy                 The policy\n", "policy": "# The policy\n\n", "targets#ssh-hosts": "# Targets: SSH hosts\n\n", "restore a backup": " docs operations#the-store\n",
+		"": "\n  policy                     The policy\n", "policy": "# The policy\n\n", "ssh": "# SSH hosts\n\n", "restore a backup": " docs backup#restore\n",
 		"xyzzy": "error: no page has \"xyzzy\"",
 	} {
 		if got := said(asked); !strings.Contains(got, want) {

@@ -1,6 +1,6 @@
 // Package observe shows what the bot does to those who run it: traces by OpenTelemetry
 // (one trace a turn, sent by OTLP over HTTP), metrics for Prometheus, and logs that carry
-// the ids of the thread, the turn and the call. docs/observability.md lists all of them.
+// the ids of the thread, the turn and the call. docs/observability.md and docs/metrics.md list all of them.
 //
 // A turn, and the waiting for an approval, can outlive the process. So their spans are
 // made from the entries of the transcript (agent/history) at the moment when they end,

@@ -33,7 +33,7 @@ import (
 var (
 	alertsFile    = filepath.Join("..", "..", "charts", "countersign", "files", "alerts.yaml")
 	dashboardFile = filepath.Join("..", "..", "charts", "countersign", "files", "dashboard.json")
-	pageFile      = filepath.Join("..", "..", "docs", "observability.md")
+	pageFile      = filepath.Join("..", "..", "docs", "metrics-alerts.md")
 	recordFile    = filepath.Join("..", "..", "bot", "health", "metrics.go")
 )
 

@@ -224,7 +224,7 @@ func TestWhatIsNoExtensionDoesNotPlan(t *testing.T) {
 }
 
 func TestTheRuleOfTheDocumentIsAboutThisTool(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/cost.md")
+	doc, err := os.ReadFile("../../docs/cost-caps.md")
 	if err != nil {
 		t.Fatal(err)
 	}
