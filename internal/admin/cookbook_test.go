@@ -86,7 +86,7 @@ func TestTheCookbookHolds(t *testing.T) {
 			if !shown("yaml", readText(t, file)) || !shown("yaml kind=policy-test", readText(t, table)) {
 				t.Error("the page does not show the two files word for word")
 			}
-			for _, word := range []string{"**What happens.**", "**What it does not protect from.**"} {
+			for _, word := range []string{"**What happens.**", "**What it doesn't protect from.**"} {
 				if !strings.Contains(section, word) {
 					t.Errorf("the section lacks %s", word)
 				}
