@@ -84,7 +84,7 @@ func Parse(source []byte) (Config, error) {
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		if m := unknownKey.FindStringSubmatch(err.Error()); m != nil {
-			return Config{}, fmt.Errorf("line %s: unknown key %s; remove it, or spell it as in docs/own-roles.md", m[1], tools.Quote(m[2]))
+			return Config{}, fmt.Errorf("line %s: unknown key %s; remove it, or see bot docs own-roles", m[1], tools.Quote(m[2]))
 		}
 		return Config{}, fmt.Errorf("the roles cannot be read as YAML: %w", err)
 	}

@@ -330,8 +330,8 @@ func TestBuiltinsAreSoundAndSorted(t *testing.T) {
 
 func TestParseNamesTheMistake(t *testing.T) {
 	for want, source := range map[string]string{
-		`line 2: unknown key "pre_set"; remove it, or spell it as in docs/own-roles.md`:   "roles:\n  x: {pre_set: web}",
-		`line 1: unknown key "name"; remove it, or spell it as in docs/own-roles.md`:      "roles: {x: {name: y}}",
+		`line 2: unknown key "pre_set"; remove it, or see bot docs own-roles`:             "roles:\n  x: {pre_set: web}",
+		`line 1: unknown key "name"; remove it, or see bot docs own-roles`:                "roles: {x: {name: y}}",
 		`the roles cannot be read as YAML: `:                                              "roles: [",
 		`roles has the name "X"; use 1 to 40 of a-z, 0-9, - and _`:                        "roles: {X: {}}",
 		`roles has the name ""; use 1 to 40`:                                              `roles: {"": {}}`,

@@ -278,7 +278,7 @@ func (g *Gate) learn(tx store.Tx, rec approvals.Record) {
 	if l.Yes%suggestEvery == 0 && rec.State == approvals.Approved && g.cfg.Policy().Suggest(in) {
 		outbox.Put(tx, string(rec.Thread), "suggest/"+string(rec.ID), chat.Post{Quiet: true, Text: fmt.Sprintf(
 			"%d of %d requests for `%s` were approved. If that should not take a person any more, add it to `policy.learn.tools`, "+
-				"or write a rule that allows it (docs/policy.md).",
+				"or write a rule that allows it (`countersign docs policy-rules`).",
 			l.Yes, l.Yes+l.No, rec.Action.Tool)}, g.cfg.Now())
 	}
 }

@@ -137,7 +137,7 @@ func compile(c Rule, at string, groups map[string]Group, conds *cel.Language) (*
 	if c.When != "" {
 		when, err := conds.Compile(c.When)
 		if err != nil {
-			return nil, bad("when", "is not a usable condition: %v; see docs/policy-conditions.md for the names that it may use", err)
+			return nil, bad("when", "is not a usable condition: %v; see bot docs policy-conditions for the names that it may use", err)
 		}
 		r.when = when
 	}

@@ -1,6 +1,13 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"cmp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"countersign/internal/cli"
+)
 
 // examples are what the help of each command shows, side by side.
 var examples = map[string]string{ //nolint:gosec // no credentials
@@ -72,10 +79,26 @@ var examples = map[string]string{ //nolint:gosec // no credentials
 	"store migrate": `  bot store migrate --from bolt --to postgres --dry-run`,
 }
 
-// withExamples gives each command its examples.
+// pages are the documents about commands, by their first word, for their help and their errors.
+// What the help says itself has none.
+var pages = map[string]string{
+	"run": "configuration", "init": "first-five-minutes", "demo": "first-five-minutes", "tool": "one-shot", "tools": "tools", "classify": "proof",
+	"config": "configuration", "login": "sign-in", "web": "sign-in", "doctor": "doctor", "healthz": "operations", "slack": "slack", "discord": "discord",
+	"policy": "policy", "audit": "audit", "export": "archive", "verify": "archive-check", "upgrade": "operations", "backup": "backup", "restore": "backup",
+	"store": "store", "threads": "command-line", "show": "command-line", "send": "command-line", "exec": "command-line", "mcp": "other-agents",
+	"approvals": "command-line", "sessions": "command-line", "attach": "command-line", "replay": "command-line", "logs": "command-line",
+	"tokens": "command-line", "logout": "command-line",
+}
+
+// withExamples gives each command its examples and its document. path is of the commands above it.
 func withExamples(c *cobra.Command, path string) {
 	for _, sub := range c.Commands() {
 		sub.Example = examples[path+sub.Name()]
+		first, _, _ := strings.Cut(path+sub.Name(), " ")
+		if page := pages[first]; page != "" {
+			cli.SetPage(sub, page)
+			sub.Long = cmp.Or(sub.Long, sub.Short+".") + "\n\nRead more: bot docs " + page
+		}
 		withExamples(sub, path+sub.Name()+" ")
 	}
 }

@@ -40,9 +40,9 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		collectSparingly()
 	}
-	err := root().ExecuteContext(ctx)
+	cmd, err := root().ExecuteContextC(ctx)
 	cancel()
-	os.Exit(cli.Status(err, interrupted.Load(), os.Stderr))
+	os.Exit(cli.Status(err, interrupted.Load(), cli.Page(cmd), os.Stderr))
 }
 
 func root() *cobra.Command {

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,25 +32,46 @@ func (e *ExitError) Error() string { return e.Say }
 // Exit is an error that ends the program with a code; say is a sentence, or "".
 func Exit(code int, say string) error { return &ExitError{code, say} }
 
-// Status prints the error as one sentence and returns the exit status.
-func Status(err error, interrupted bool, w io.Writer) int {
+// Status prints the error as one sentence, with the document to read, and returns the exit status.
+// page is the document of the command ("" for none); a key of the configuration may have another one.
+func Status(err error, interrupted bool, page string, w io.Writer) int {
+	usage, isUsage := errors.AsType[*config.Error](err)
+	exit, isExit := errors.AsType[*ExitError](err)
+	if isUsage {
+		page = cmp.Or(usage.Page(), page)
+	}
 	if err != nil && err.Error() != "" && (!interrupted || !errors.Is(err, context.Canceled)) {
 		_, _ = fmt.Fprintln(w, words.Name()+": "+words.Named(strings.ReplaceAll(err.Error(), "\n", " ")))
+		if page != "" && !isExit {
+			_, _ = fmt.Fprintln(w, "Read more: "+words.Program()+" docs "+page)
+		}
 	}
-	var u *config.Error
 	switch {
 	case interrupted:
 		return 130
 	case err == nil:
 		return 0
-	case errors.As(err, &u):
+	case isUsage:
 		return 2
-	}
-	if x, ok := errors.AsType[*ExitError](err); ok {
-		return x.Code
+	case isExit:
+		return exit.Code
 	}
 	return 1
 }
+
+// pageKey is the annotation of a command with its document.
+const pageKey = "page"
+
+// SetPage names the document about a command.
+func SetPage(c *cobra.Command, page string) {
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[pageKey] = page
+}
+
+// Page is the document about a command; "" for none.
+func Page(c *cobra.Command) string { return c.Annotations[pageKey] }
 
 // Root is the program with its commands. What is wrong with an argument or a flag is a
 // [config.Error]. --config of any command stands for COUNTERSIGN_CONFIG.

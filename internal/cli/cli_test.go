@@ -26,7 +26,7 @@ func TestExitStatus(t *testing.T) {
 		{"interrupted and well", nil, true, 130, ""},
 	} {
 		var b strings.Builder
-		if got := Status(tc.err, tc.interrupted, &b); got != tc.want || b.String() != tc.prints {
+		if got := Status(tc.err, tc.interrupted, "", &b); got != tc.want || b.String() != tc.prints {
 			t.Errorf("%s: status %d, prints %q", tc.rule, got, b.String())
 		}
 	}

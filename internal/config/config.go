@@ -3,16 +3,42 @@
 // the key and what to write instead. It opens and starts nothing.
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Error is an error of usage or configuration: exit status 2. It is one sentence for the
 // operator.
-type Error struct{ sentence string }
+type Error struct {
+	sentence string
+	file     string // it is about; "" if it is not about a file
+}
 
 func (e *Error) Error() string { return e.sentence }
 
 // Errorf makes an [Error].
-func Errorf(format string, a ...any) error { return &Error{fmt.Sprintf(format, a...)} }
+func Errorf(format string, a ...any) error { return &Error{sentence: fmt.Sprintf(format, a...)} }
+
+// pages are the documents about the keys of the file that have one.
+var pages = map[string]string{
+	"agent": "policy-order", "alerts": "alerts", "audit": "audit", "caps": "cost", "channels": "policy-order", "discord": "discord", "groups": "sign-in",
+	"mcp": "plugins", "metrics": "metrics", "policy": "policy-rules", "prices": "cost", "risk": "gate", "roles": "own-roles", "sub_agents": "own-roles",
+	"targets": "targets", "tmux": "terminals", "tools": "plugins", "web": "sign-in", "workflows": "workflow-file",
+}
+
+// Page is the document about the key of the file that the sentence begins with, as `countersign docs`
+// names it: the list of all keys for another one, and "" if it is about none.
+func (e *Error) Page() string {
+	key := strings.TrimPrefix(e.sentence, e.file+": ")
+	if i := strings.IndexAny(key, ".:[ "); i >= 0 {
+		key = key[:i]
+	}
+	if page := pages[key]; page != "" || e.file == "" {
+		return page
+	}
+	return "configuration"
+}
 
 // Read reads the environment and the file that it names, and checks both. It puts secrets
 // that come from files into the environment of the process; see [ReadEnv].

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -160,5 +161,26 @@ func TestTheConsolesConfigurationIsChecked(t *testing.T) {
 	}
 	if got, err := f.Web.ProxyPrefixes(""); err != nil || len(got) != 2 || got[1].Bits() != 32 {
 		t.Errorf("proxies: %v %v", got, err)
+	}
+}
+
+func TestAnErrorNamesTheDocumentOfItsKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a: bot.yaml")
+	for text, want := range map[string]string{
+		"targets: {a: {kind: sssh}}": "targets", "policy: {reads: x}": "policy-rules", "nonsense: 1": "configuration",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadFile(file)
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Page() != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for sentence, want := range map[string]string{"policy.rules[0] (x).when is wrong": "policy-rules", "say what": "", "web: say what": "sign-in"} {
+		if e, ok := errors.AsType[*Error](Errorf("%s", sentence)); !ok || e.Page() != want {
+			t.Errorf("%s: %q", sentence, e.Page())
+		}
 	}
 }

@@ -214,6 +214,14 @@ func Defaults() File {
 
 // ReadFile reads and checks the YAML file; "" gives the defaults.
 func ReadFile(path string) (File, error) {
+	f, err := readFile(path)
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.file = path
+	}
+	return f, err
+}
+
+func readFile(path string) (File, error) {
 	f := Defaults()
 	if path == "" {
 		return f, nil

@@ -14,7 +14,7 @@ func Command() *cobra.Command {
 		Use: "doctor", Short: "Check configuration, store, model, targets and networks; each line is ok, warn, FAIL or skip", Args: cobra.NoArgs,
 		Long: `Check everything that the bot needs, without changing anything. Each line is ok, warn
 (it works, and you should know something), FAIL (with what to do) or skip (why it was
-not looked at). docs/doctor.md lists the checks.
+not looked at).
 
 It is safe beside a running bot. The exit status is 0 when nothing failed, 1 when a
 check failed, and 2 when the environment or the configuration file cannot be used.`,

@@ -169,6 +169,9 @@ func (d *doctor) verdict() error {
 	if d.report.asJSON {
 		how = "each object whose result is fail has a mend"
 	}
+	if len(d.report.read) > 0 && !d.report.asJSON && d.alive != nil {
+		_, _ = fmt.Fprintln(d.alive, "About what failed: "+strings.Join(d.report.read, ", "))
+	}
 	switch status {
 	case 2:
 		return config.Errorf("%d of %d checks failed, the configuration among them; %s", failed, ran, how)

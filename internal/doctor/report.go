@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,6 +68,27 @@ func splitFix(s string) (text, fix string) {
 	return s, ""
 }
 
+// pages are the documents about checks, by the words that their names begin with; the longest wins.
+var pages = map[string]string{
+	"environment": "configuration", "configuration": "configuration", "approvers": "targets", "policy": "policy", "votes": "policy-order", "rule": "policy-rules",
+	"group": "sign-in", "mode": "policy-order", "data directory": "store", "store": "store", "disk": "store", "file system": "store", "web": "console-network",
+	"web sign-in": "sign-in", "metrics": "metrics", "tools": "tools", "workflows": "workflows", "alerts": "alerts", "plugin": "plugins", "mcp": "plugins",
+	"traces": "observability", "store standby": "postgres", "store commits": "postgres", "store connections": "postgres", "old store": "postgres-moving",
+	"target": "targets", "engine": "containers", "terminals": "terminals", "files": "ssh", "shell": "ssh", "lock": "gate", "reads": "gate", "slack": "slack-troubleshooting",
+	"discord": "discord-troubleshooting",
+}
+
+// pageOf is the document about a check: the doctor's own for one without another.
+func pageOf(check string) string {
+	fields := strings.Fields(check)
+	for n := min(2, len(fields)); n > 0; n-- {
+		if page := pages[strings.Join(fields[:n], " ")]; page != "" {
+			return page
+		}
+	}
+	return "doctor"
+}
+
 // report prints what was found. It belongs to one goroutine.
 type report struct {
 	out    io.Writer
@@ -77,6 +99,7 @@ type report struct {
 
 	ran   int
 	count map[string]int // by the labels
+	read  []string       // commands that print the documents about what failed
 	err   error          // of the first line that could not be written
 }
 
@@ -108,6 +131,9 @@ func (p *report) add(name string, r result, took time.Duration) {
 		p.count = map[string]int{}
 	}
 	p.count[r.label]++
+	if command := words.Program() + " docs " + pageOf(name); r.label == "FAIL" && !slices.Contains(p.read, command) {
+		p.read = append(p.read, command)
+	}
 	text, fix := p.line(r.text), p.line(r.fix)
 	if p.asJSON {
 		p.encode(finding{Check: name, Result: strings.ToLower(r.label), Text: text, Fix: fix, Seconds: seconds(took)})

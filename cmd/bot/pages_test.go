@@ -1,0 +1,34 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"countersign/internal/cli"
+	"countersign/internal/manual"
+)
+
+// What a command's help and its errors send people to is there.
+func TestEveryCommandHasADocument(t *testing.T) {
+	c := root()
+	m, err := manual.Of(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var check func(c *cobra.Command)
+	check = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			page := cli.Page(sub)
+			switch sub.Name() {
+			case "docs", "version", "help", "completion": // say all of it themselves
+				continue
+			}
+			if _, ok := m.Find(page); !ok {
+				t.Errorf("%s sends people to the document %q, which is not there", sub.CommandPath(), page)
+			}
+			check(sub)
+		}
+	}
+	check(c)
+}
