@@ -7,7 +7,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -340,11 +339,7 @@ func aboutTheProgram(t *testing.T, files map[string]file, parts []byte) {
 
 // inDebian installs the package on a small Debian, runs what it holds, and removes it.
 func inDebian(t *testing.T, deb string) {
-	if os.Getuid() != 0 {
-		needstest.Missing(t, "only root can install a package in a directory: run this as root")
-	}
-	programs(t, "debootstrap", "tar", "chroot")
-	root := debian(t)
+	root := debiantest.Root(t)
 	put := func(name string, text []byte) {
 		t.Helper()
 		path := filepath.Join(root, name)
@@ -431,25 +426,4 @@ func inDebian(t *testing.T, deb string) {
 	if out := inside("getent passwd countersign || echo gone"); out != "gone\n" {
 		t.Errorf("a purge that was asked to take the data leaves the account: %q", out)
 	}
-}
-
-// debian makes a root directory with what the package depends on.
-func debian(t *testing.T) string {
-	t.Helper()
-	packages := []string{"adduser", "ca-certificates", "git", "tmux"}
-	kept := debiantest.Kept(t, strings.Join(packages, ","), []string{"package"}, func(ctx context.Context, work string, parts []string) error {
-		made := filepath.Join(work, "root")
-		if err := debiantest.Bootstrap(ctx, made, packages...); err != nil {
-			return err
-		}
-		return debiantest.Pack(ctx, made, parts[0], "./usr/share/doc/*")
-	})
-	root := filepath.Join(t.TempDir(), "root")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := debiantest.Run(t.Context(), "tar", "-C", root, "--numeric-owner", "-xpf", kept[0]); err != nil {
-		t.Fatal(err)
-	}
-	return root
 }

@@ -118,6 +118,38 @@ func Bootstrap(ctx context.Context, root string, packages ...string) error {
 	return Run(ctx, "debootstrap", append(args, Suite, root, source())...)
 }
 
+// installed are the packages that Countersign's own depends on.
+var installed = []string{"adduser", "ca-certificates", "git", "tmux"}
+
+// Root makes a system of its own for a test: Debian with what Countersign's package depends on, and
+// nothing else. Only root can.
+func Root(t testing.TB) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can install a package in a directory: run this as root")
+	}
+	for _, p := range []string{"debootstrap", "tar", "chroot"} {
+		if _, err := exec.LookPath(p); err != nil {
+			needstest.Missing(t, p+" is not here: install it and run this again")
+		}
+	}
+	kept := Kept(t, strings.Join(installed, ","), []string{"package"}, func(ctx context.Context, work string, parts []string) error {
+		made := filepath.Join(work, "root")
+		if err := Bootstrap(ctx, made, installed...); err != nil {
+			return err
+		}
+		return Pack(ctx, made, parts[0], "./usr/share/doc/*")
+	})
+	root := filepath.Join(t.TempDir(), "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), "tar", "-C", root, "--numeric-owner", "-xpf", kept[0]); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 // Pack makes an archive of a system, without what a test has no use for.
 func Pack(ctx context.Context, root, archive string, without ...string) error {
 	args := []string{"-C", root, "--numeric-owner"}

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -130,6 +131,8 @@ type bot struct {
 	instance string
 	// wrap is a program that starts the bot, with its first arguments.
 	wrap []string
+	// program is what is run, with its first arguments; nil is the one that was built for the tests.
+	program []string
 
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -209,11 +212,19 @@ func quietPort(t testing.TB) string {
 // instanceName is different for each bot, so that terminals never collide.
 func instanceName() string { return fmt.Sprintf("t%x", time.Now().UnixNano()) }
 
+// argv is the program with its arguments.
+func (b *bot) argv(args ...string) []string {
+	if b.program == nil {
+		return append([]string{binary}, args...)
+	}
+	return slices.Concat(b.program, args)
+}
+
 // start starts the process and waits until its console answers; extra is added
 // to the environment. It returns false when the process died first.
 func (b *bot) start(extra ...string) bool {
 	b.t.Helper()
-	argv := append(append([]string{}, b.wrap...), binary, "run")
+	argv := slices.Concat(b.wrap, b.argv("run"))
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(append([]string{}, b.env...), append(extra, "COUNTERSIGN_LISTEN="+b.listen)...)
 	cmd.Dir = b.dir
@@ -289,7 +300,8 @@ func (b *bot) run(stdin string, args ...string) (stdout, stderr string, code int
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	argv := b.argv(args...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(append([]string{}, b.env...), "COUNTERSIGN_LISTEN="+b.listen)
 	cmd.Dir = b.dir
 	cmd.Stdin = strings.NewReader(stdin)

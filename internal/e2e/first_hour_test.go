@@ -5,12 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
 
+	"countersign/internal/debiantest"
+	"countersign/internal/needstest"
 	"countersign/targets/ssh/sshtest"
 )
 
@@ -58,6 +61,71 @@ func TestTheFirstHour(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
+	h := newcomer{s: s, home: func(b *bot) (string, string) { return b.dir, b.dir }, key: s.KeyFile, known: s.KnownHosts}
+	h.play(t)
+	t.Logf("from nothing to the first approved change over SSH: %s, of which people took none", time.Since(begun).Round(100*time.Millisecond))
+}
+
+// TestTheFirstHourOnABareDebian does the same where nothing is but Debian: the package is made,
+// installed, and used in a system of its own, with its own processes.
+func TestTheFirstHourOnABareDebian(t *testing.T) {
+	needstest.Long(t)
+	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
+	root := debiantest.Root(t)
+	made := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), filepath.Join("..", "..", "deploy", "release.sh"), "0.0.1", made)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "COMMIT=test", "SOURCE_DATE_EPOCH=1700000000")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("release.sh: %v\n%s", err, out)
+	}
+	debs, err := filepath.Glob(filepath.Join(made, "*.deb"))
+	if err != nil || len(debs) != 1 {
+		t.Fatalf("the packages are %q, %v", debs, err)
+	}
+	for from, to := range map[string]string{debs[0]: "tmp/countersign.deb", s.KeyFile: "root/key", s.KnownHosts: "root/known"} {
+		raw, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, to), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inside := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", `
+mount -t proc proc "$1/proc"
+mount --rbind /dev "$1/dev"
+exec chroot "$@"`, "sh", root}
+
+	begun := time.Now()
+	install := exec.CommandContext(t.Context(), inside[0], append(slices.Clone(inside[1:]), "dpkg", "-i", "/tmp/countersign.deb")...)
+	install.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"}
+	out, err := install.CombinedOutput()
+	if err != nil {
+		t.Fatalf("dpkg: %v\n%s", err, out)
+	}
+	installed := time.Since(begun)
+	h := newcomer{
+		s: s, home: func(*bot) (string, string) { return filepath.Join(root, "root"), "/root" }, key: "/root/key", known: "/root/known",
+		program: append(inside, "countersign"),
+	}
+	h.play(t)
+	t.Logf("on a bare Debian, from the package to the first approved change over SSH: %s, of which installing took %s and people none",
+		time.Since(begun).Round(100*time.Millisecond), installed.Round(100*time.Millisecond))
+}
+
+// newcomer is somebody who has the program and a server, and nothing else.
+type newcomer struct {
+	s *sshtest.Server
+	// home is their directory, as it is here and as the program sees it.
+	home func(*bot) (here, there string)
+	// key and known are the files of the server, as the program sees them.
+	key, known string
+	program    []string // see bot
+}
+
+// play goes from init to the first approved change.
+func (h newcomer) play(t *testing.T) {
+	s := h.s
 	dir, err := os.MkdirTemp("", "first") //nolint:usetesting // the server's account writes into it
 	if err != nil {
 		t.Fatal(err)
@@ -77,18 +145,20 @@ func TestTheFirstHour(t *testing.T) {
 		return turn{text: "It is made."}
 	})
 	b := newBot(t, "", llm.URL)
-	home := b.dir
+	b.program = h.program
+	here, home := h.home(b)
 	b.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COUNTERSIGN_INSTANCE=" + b.instance, "COUNTERSIGN_DATA_DIR=" + filepath.Join(home, "data"), "TERM=xterm"}
-	if err := os.Mkdir(filepath.Join(home, ".ssh"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(here, ".ssh"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	hosts := fmt.Sprintf("Host web-1\n  HostName %s\n  Port %d\n  User %s\n  IdentityFile %s\n  UserKnownHostsFile %s\n", s.Host, s.Port, s.User, s.KeyFile, s.KnownHosts)
-	if err := os.WriteFile(filepath.Join(home, ".ssh", "config"), []byte(hosts), 0o600); err != nil {
+	hosts := fmt.Sprintf("Host web-1\n  HostName %s\n  Port %d\n  User %s\n  IdentityFile %s\n  UserKnownHostsFile %s\n", s.Host, s.Port, s.User, h.key, h.known)
+	if err := os.WriteFile(filepath.Join(here, ".ssh", "config"), []byte(hosts), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	command := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), binary, args...)
-		cmd.Env, cmd.Dir = append(append([]string{}, b.env...), "COUNTERSIGN_LISTEN="+b.listen), home
+		argv := b.argv(args...)
+		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+		cmd.Env, cmd.Dir = append(append([]string{}, b.env...), "COUNTERSIGN_LISTEN="+b.listen), b.dir
 		return cmd
 	}
 	y := typing(t, command("init"))
@@ -140,5 +210,4 @@ func TestTheFirstHour(t *testing.T) {
 		raw, err := os.ReadFile(made)
 		return err == nil && strings.TrimSpace(string(raw)) == s.User
 	}, func() string { return ok("show", thread) })
-	t.Logf("from nothing to the first approved change over SSH: %s, of which people took none", time.Since(begun).Round(100*time.Millisecond))
 }
