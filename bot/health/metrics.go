@@ -102,11 +102,11 @@ type replicaCollector struct {
 func newReplicaCollector(r *replicas.Member) *replicaCollector {
 	return &replicaCollector{
 		r:         r,
-		alive:     prometheus.NewDesc("countersign_replicas", "Replicas that this one takes for alive, itself included.", nil, nil),
-		commits:   prometheus.NewDesc("countersign_store_commits_total", "Transactions of this replica that changed the database.", nil, nil),
-		conflicts: prometheus.NewDesc("countersign_store_conflicts_total", "Attempts of this replica that ran again because another transaction came first.", nil, nil),
-		faults:    prometheus.NewDesc("countersign_store_faults_total", "Attempts of this replica that failed because the database could not be reached.", nil, nil),
-		resolved:  prometheus.NewDesc("countersign_store_lost_answers_total", "Commits of this replica whose answer was lost, by whether it was found out what became of them.", []string{"outcome"}, nil),
+		alive:     prometheus.NewDesc("countersign_replicas", "Replicas that this one considers alive, itself included. With PostgreSQL only.", nil, nil),
+		commits:   prometheus.NewDesc("countersign_store_commits_total", "Transactions of this replica that changed the database. With PostgreSQL only.", nil, nil),
+		conflicts: prometheus.NewDesc("countersign_store_conflicts_total", "Attempts of this replica that ran again because another transaction came first. With PostgreSQL only.", nil, nil),
+		faults:    prometheus.NewDesc("countersign_store_faults_total", "Attempts of this replica that failed because the database was unreachable. With PostgreSQL only.", nil, nil),
+		resolved:  prometheus.NewDesc("countersign_store_lost_answers_total", "Commits of this replica whose answer was lost, by whether their result is known now. With PostgreSQL only.", []string{"outcome"}, nil),
 	}
 }
 

@@ -70,21 +70,24 @@ func newMetrics(cfg Config) *metrics {
 		tools:  bounded{known: cfg.KnownTool, seen: map[string]bool{}},
 
 		turns: counter("countersign_turns_total", "Turns that ended, by how.", "outcome"),
-		turnTime: seconds("countersign_turn_duration_seconds", "From the first message of a turn to its end, waiting for people included.",
+		turnTime: seconds("countersign_turn_duration_seconds", "From the first message of a turn to its end, waiting for people included. Turns whose beginning the bot doesn't know don't count.",
 			humanBuckets(), "outcome"),
 		tokens: counter("gen_ai_client_token_usage_total",
-			"Tokens as the provider counts them. Cached ones are a part of input, reasoning a part of output.", "type", "model"),
+			"Tokens as the provider counts them. Cached ones are a part of input, reasoning a part of output: don't add all four.", "type", "model"),
 		modelTime: seconds("gen_ai_client_operation_duration_seconds", "Model calls with all their retries.", callBuckets(), "model", "outcome"),
 		firstTime: seconds("gen_ai_client_operation_time_to_first_chunk_seconds",
 			"From the request to the first text of the reply that counts. Replies without text have none.", firstBuckets(), "model"),
-		retries: counter("countersign_model_retries_total", "Replies that were begun again.", "model"),
-		cost: counter("countersign_model_cost_usd_total", "What replies cost in US dollars, as the provider says or, where it does not, "+
+		retries: counter("countersign_model_retries_total", "Replies that were started again.", "model"),
+		cost: counter("countersign_model_cost_usd_total", "What replies cost in US dollars, as the provider says or, where it doesn't, "+
 			"by the price table.", "model"),
-		toolCalls: counter("countersign_tool_calls_total", "Tool calls that have a result, by how they ended.", "tool", "outcome"),
-		toolTime:  seconds("countersign_tool_duration_seconds", "Runs of tools, without planning and waiting.", toolBuckets(), "tool", "outcome"),
-		waits:     seconds("countersign_approval_wait_seconds", "From asking people to the end of the waiting.", humanBuckets(), "level", "decision"),
+		toolCalls: counter("countersign_tool_calls_total", "Tool calls that have a result, by how they ended. Failed ones include those that couldn't be planned, were refused by "+
+			"the policy, or were never decided. Skipped ones were answered without running, unknown ones may or may not have happened.", "tool", "outcome"),
+		toolTime: seconds("countersign_tool_duration_seconds", "Runs of tools, without planning and waiting.", toolBuckets(), "tool", "outcome"),
+		waits: seconds("countersign_approval_wait_seconds", "From asking people to their decision. What is settled had no vote: a standing grant, the next step of a "+
+			"plan, or the policy.", humanBuckets(), "level", "decision"),
 		labels: counter("countersign_label_mismatch_total",
-			"Labelled actions, by how the model's own risk label compares with the engine's verdict.", "direction"),
+			"Actions with a risk label of the model, by how it compares with the analyzer's. Lower is a lower risk, a change that isn't "+
+				"named, or raised privileges that aren't.", "direction"),
 		held: counter("countersign_reads_held_total", "Commands that were proven to only read and tried to change something, which "+
 			"their lock refused. Each is a wrong proof.", "tool"),
 	}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -47,6 +49,48 @@ var free = []string{"model", "tool", "adapter", "version", "revision", "goversio
 // metric with each value that its labels can have.
 func exposed(t *testing.T) known {
 	t.Helper()
+	k := known{}
+	for _, f := range families(t) {
+		names := []string{f.GetName()}
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			names = []string{f.GetName() + "_bucket", f.GetName() + "_count", f.GetName() + "_sum"}
+		}
+		for _, name := range names {
+			k[name] = labels(f)
+			if strings.HasSuffix(name, "_bucket") {
+				k[name]["le"] = nil
+			}
+		}
+	}
+	for _, r := range record(t) {
+		k[r.name] = r.labels
+	}
+	// What Prometheus makes itself of each target.
+	k["up"] = map[string][]string{}
+	for name := range k {
+		k[name]["job"], k[name]["instance"] = nil, nil
+	}
+	return k
+}
+
+// labels are those of a metric with the values that they can have.
+func labels(f *dto.MetricFamily) map[string][]string {
+	k := map[string][]string{}
+	for _, one := range f.GetMetric() {
+		for _, l := range one.GetLabel() {
+			if name := l.GetName(); slices.Contains(free, name) {
+				k[name] = nil
+			} else if !slices.Contains(k[name], l.GetValue()) {
+				k[name] = append(k[name], l.GetValue())
+			}
+		}
+	}
+	return k
+}
+
+// families are the metrics of the registry, each counted in every way there is.
+func families(t *testing.T) []*dto.MetricFamily {
+	t.Helper()
 	o, _ := observer(t, Config{
 		Models: []string{"m"}, KnownTool: func(string) bool { return true },
 		Adapters: func() map[string]error { return map[string]error{"slack": nil} },
@@ -74,54 +118,27 @@ func exposed(t *testing.T) known {
 	if err := o.Register(reg); err != nil {
 		t.Fatal(err)
 	}
-	families, err := reg.Gather()
+	all, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := known{}
-	for _, f := range families {
-		names := []string{f.GetName()}
-		if f.GetType() == dto.MetricType_HISTOGRAM {
-			names = []string{f.GetName() + "_bucket", f.GetName() + "_count", f.GetName() + "_sum"}
-		}
-		for _, name := range names {
-			k[name] = map[string][]string{}
-			for _, one := range f.GetMetric() {
-				for _, l := range one.GetLabel() {
-					k.add(name, l.GetName(), l.GetValue())
-				}
-			}
-			if strings.HasSuffix(name, "_bucket") {
-				k.add(name, "le", "")
-			}
-		}
-	}
-	k.addRecord(t)
-	// What Prometheus makes itself of each target.
-	k["up"] = map[string][]string{}
-	for name := range k {
-		k[name]["job"], k[name]["instance"] = nil, nil
-	}
-	return k
+	return all
 }
 
-func (k known) add(metric, label, value string) {
-	if slices.Contains(free, label) {
-		k[metric][label] = nil
-	} else if !slices.Contains(k[metric][label], value) {
-		k[metric][label] = append(k[metric][label], value)
-	}
+// described is a metric of the record of decisions.
+type described struct {
+	name, help string
+	labels     map[string][]string
 }
 
-// addRecord adds the metrics of the record of decisions, which the program itself has. It
-// cannot be imported, so they are read from its source.
-func (k known) addRecord(t *testing.T) {
+// record are the metrics of the record of decisions, which the program itself has. It can't be
+// imported, so they are read from its source.
+func record(t *testing.T) (all []described) {
 	t.Helper()
 	src, err := parser.ParseFile(token.NewFileSet(), recordFile, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
 	ast.Inspect(src, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok || len(call.Args) != 4 {
@@ -130,21 +147,71 @@ func (k known) addRecord(t *testing.T) {
 		if fn, ok := call.Fun.(*ast.SelectorExpr); !ok || fn.Sel.Name != "NewDesc" {
 			return true
 		}
-		name := text(call.Args[0])
-		k[name], found = map[string][]string{}, found+1
+		d := described{name: text(call.Args[0]), help: text(call.Args[1]), labels: map[string][]string{}}
 		if list, ok := call.Args[2].(*ast.CompositeLit); ok {
 			for _, e := range list.Elts {
 				label := text(e)
-				k[name][label] = nil
+				d.labels[label] = nil
 				if label == "what" {
-					k[name][label] = append(audit.Known(), "other")
+					d.labels[label] = append(audit.Known(), "other")
 				}
 			}
 		}
+		all = append(all, d)
 		return true
 	})
-	if found < 4 || k["countersign_approvals_total"]["what"] == nil {
-		t.Fatalf("%s describes %d metrics, and countersign_approvals_total with its label must be one: this test reads the wrong file", recordFile, found)
+	if !slices.ContainsFunc(all, func(d described) bool { return d.name == "countersign_approvals_total" && d.labels["what"] != nil }) {
+		t.Fatalf("%s describes %d metrics, and countersign_approvals_total with its label must be one: this test reads the wrong file", recordFile, len(all))
+	}
+	return all
+}
+
+var writeMetrics = flag.Bool("update", false, "write the list of metrics in docs/metrics.md")
+
+// TestTheListOfMetricsIsCurrent: the table in the document is what the bot exposes.
+func TestTheListOfMetricsIsCurrent(t *testing.T) {
+	var rows []string
+	row := func(name, kind, help string, labels map[string][]string) {
+		var of []string
+		for _, l := range slices.Sorted(maps.Keys(labels)) {
+			values := slices.Sorted(slices.Values(labels[l]))
+			of = append(of, strings.TrimSuffix("`"+l+"`: "+strings.Join(values, ", "), ": "))
+		}
+		if name == "countersign_approvals_total" {
+			of = []string{"`what`"} // the audit record's own list, which is long
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", name, kind, strings.Join(of, "; "), help))
+	}
+	for _, f := range families(t) {
+		if name := f.GetName(); !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			row(name, strings.ToLower(f.GetType().String()), f.GetHelp(), labels(f))
+		}
+	}
+	for _, d := range record(t) {
+		kind := "gauge"
+		if strings.HasSuffix(d.name, "_total") {
+			kind = "counter"
+		}
+		row(d.name, kind, d.help, d.labels)
+	}
+	slices.Sort(rows)
+	const head = "| metric | type | labels | what it counts |\n|---|---|---|---|\n"
+	path := filepath.Join("..", "..", "docs", "metrics.md")
+	page := string(read(t, path))
+	before, rest, ok := strings.Cut(page, head)
+	if !ok {
+		t.Fatalf("%s has no table that begins with %s", path, head)
+	}
+	_, after, _ := strings.Cut(rest, "\n\n")
+	want := before + head + strings.Join(rows, "\n") + "\n\n" + after
+	if want == page {
+		return
+	}
+	if !*writeMetrics {
+		t.Fatalf("%s is not what the bot exposes; run go test ./internal/observe -run ListOfMetrics -update", path)
+	}
+	if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
