@@ -12,6 +12,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"countersign/adapters/slack/slackfake"
 	"countersign/internal/debiantest"
 	"countersign/internal/needstest"
 	"countersign/targets/ssh/sshtest"
@@ -56,14 +57,14 @@ func (y *typist) answer(question, text string) {
 }
 
 // TestTheFirstHour goes the way of somebody new: init on a terminal, run, sign in, and a first
-// approved change on a server of their own over SSH.
+// approved change on a server of their own over SSH, from the command line and from Slack.
 func TestTheFirstHour(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
 	h := newcomer{s: s, home: func(b *bot) (string, string) { return b.dir, b.dir }, key: s.KeyFile, known: s.KnownHosts}
 	h.play(t)
-	t.Logf("from nothing to the first approved change over SSH: %s, of which people took none", time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("from nothing to the second approved change over SSH, from Slack: %s, of which people took none", time.Since(begun).Round(100*time.Millisecond))
 }
 
 // TestTheFirstHourOnABareDebian does the same where nothing is but Debian: the package is made,
@@ -109,7 +110,7 @@ exec chroot "$@"`, "sh", root}
 		program: append(inside, "countersign"),
 	}
 	h.play(t)
-	t.Logf("on a bare Debian, from the package to the first approved change over SSH: %s, of which installing took %s and people none",
+	t.Logf("on a bare Debian, from the package to the second approved change over SSH, from Slack: %s, of which installing took %s and people none",
 		time.Since(begun).Round(100*time.Millisecond), installed.Round(100*time.Millisecond))
 }
 
@@ -123,7 +124,7 @@ type newcomer struct {
 	program    []string // see bot
 }
 
-// play goes from init to the first approved change.
+// play goes from init to a first approved change from the command line and one from Slack.
 func (h newcomer) play(t *testing.T) {
 	s := h.s
 	dir, err := os.MkdirTemp("", "first") //nolint:usetesting // the server's account writes into it
@@ -134,13 +135,15 @@ func (h newcomer) play(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	made := filepath.Join(dir, "made")
+	made, again := filepath.Join(dir, "made"), filepath.Join(dir, "again")
 	llm := model(t, func(results int, user string) turn {
 		switch {
 		case strings.Contains(user, "Call the tool ping"):
 			return turn{calls: []call{{"ping", "{}"}}}
 		case strings.Contains(user, "make it") && results == 0:
 			return turn{calls: []call{shell("whoami > " + made)}}
+		case strings.Contains(user, "do it again") && results == 0:
+			return turn{calls: []call{shell("whoami > " + again)}}
 		}
 		return turn{text: "It is made."}
 	})
@@ -148,6 +151,8 @@ func (h newcomer) play(t *testing.T) {
 	b.program = h.program
 	here, home := h.home(b)
 	b.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COUNTERSIGN_INSTANCE=" + b.instance, "COUNTERSIGN_DATA_DIR=" + filepath.Join(home, "data"), "TERM=xterm"}
+	w := &workspace{Server: newSlack(t, slackfake.Config{}), t: t, bot: b}
+	b.env = append(b.env, "SLACK_API_URL="+w.URL())
 	if err := os.Mkdir(filepath.Join(here, ".ssh"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +169,7 @@ func (h newcomer) play(t *testing.T) {
 	y := typing(t, command("init"))
 	for _, a := range [][2]string{
 		{"1. Where should the bot run", "here"}, {"2. Address of the model server", llm.URL + "/v1"}, {"3. Its API key", ""}, {"4. Name of the model", "scripted"},
-		{"5. Who approves?", "ann"}, {"Numbers or names", "1"}, {"7. Slack or Discord now?", ""},
+		{"5. Who approves?", "ann"}, {"Numbers or names", "1"}, {"7. Slack or Discord now?", "slack"}, {"8. Bot token", "xoxb-1 xapp-1 UALICE"},
 	} {
 		y.answer(a[0], a[1])
 	}
@@ -206,8 +211,17 @@ func (h newcomer) play(t *testing.T) {
 	if !strings.Contains(y.said.String(), "solo mode") {
 		t.Errorf("the card doesn't say that it is in solo mode:\n%s", y.said)
 	}
-	eventually(t, "the change", func() bool {
-		raw, err := os.ReadFile(made)
-		return err == nil && strings.TrimSpace(string(raw)) == s.User
-	}, func() string { return ok("show", thread) })
+	ran := func(path string) func() bool {
+		return func() bool {
+			raw, err := os.ReadFile(path)
+			return err == nil && strings.TrimSpace(string(raw)) == s.User
+		}
+	}
+	eventually(t, "the change", ran(made), func() string { return ok("show", thread) })
+
+	root := w.ask("UALICE", "COPS", "use web-1")
+	w.sees("COPS", root, "web-1")
+	w.say(slackfake.Message{User: "UALICE", Channel: "COPS", Thread: root, Text: "do it again"})
+	w.press("UALICE", "COPS", root, "Approve")
+	eventually(t, "the change from Slack", ran(again), func() string { return w.text("COPS", root) + b.log.String() })
 }

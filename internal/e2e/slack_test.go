@@ -35,7 +35,8 @@ type workspace struct {
 	bot *bot
 }
 
-func newWorkspace(t testing.TB, cfg slackfake.Config, modelURL string, env ...string) *workspace {
+// newSlack is a local Slack with people and channels.
+func newSlack(t testing.TB, cfg slackfake.Config) *slackfake.Server {
 	t.Helper()
 	s := slackfake.New(cfg)
 	t.Cleanup(s.Close)
@@ -49,6 +50,12 @@ func newWorkspace(t testing.TB, cfg slackfake.Config, modelURL string, env ...st
 		s.AddChannel(slackfake.Channel{ID: c, Name: strings.ToLower(c), Members: people})
 	}
 	s.SetUsergroup("SONCALL", "UBOB", "UGUEST")
+	return s
+}
+
+func newWorkspace(t testing.TB, cfg slackfake.Config, modelURL string, env ...string) *workspace {
+	t.Helper()
+	s := newSlack(t, cfg)
 	w := &workspace{Server: s, t: t}
 	w.bot = newBot(t, slackConfig, modelURL, append([]string{
 		"SLACK_BOT_TOKEN=xoxb-1", "SLACK_APP_TOKEN=xapp-1", "SLACK_API_URL=" + s.URL(),
