@@ -96,7 +96,9 @@ func withExamples(c *cobra.Command, path string) {
 		sub.Example = examples[path+sub.Name()]
 		first, _, _ := strings.Cut(path+sub.Name(), " ")
 		if page := pages[first]; page != "" {
-			cli.SetPage(sub, page)
+			if first != "doctor" { // which names the documents about what failed
+				cli.SetPage(sub, page)
+			}
 			sub.Long = cmp.Or(sub.Long, sub.Short+".") + "\n\nRead more: bot docs " + page
 		}
 		withExamples(sub, path+sub.Name()+" ")

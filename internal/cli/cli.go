@@ -32,7 +32,7 @@ func (e *ExitError) Error() string { return e.Say }
 // Exit is an error that ends the program with a code; say is a sentence, or "".
 func Exit(code int, say string) error { return &ExitError{code, say} }
 
-// Status prints the error as one sentence, with the document to read, and returns the exit status.
+// Status prints the error as one line, and the document to read as another, and returns the exit status.
 // page is the document of the command ("" for none); a key of the configuration may have another one.
 func Status(err error, interrupted bool, page string, w io.Writer) int {
 	usage, isUsage := errors.AsType[*config.Error](err)

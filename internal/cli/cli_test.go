@@ -31,3 +31,21 @@ func TestExitStatus(t *testing.T) {
 		}
 	}
 }
+
+// An error is one sentence on a line, which scripts look for; its document stands below.
+func TestAnErrorNamesItsDocumentBelow(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("no luck"), "bot: no luck\nRead more: bot docs backup\n"},
+		{config.Errorf("policy.reads is wrong"), "bot: policy.reads is wrong\nRead more: bot docs policy-rules\n"},
+		{Exit(125, "denied"), "bot: denied\n"},
+	} {
+		var b strings.Builder
+		Status(tc.err, false, "backup", &b)
+		if b.String() != tc.want {
+			t.Errorf("%v: %q", tc.err, b.String())
+		}
+	}
+}
