@@ -398,6 +398,8 @@ type Inquiry struct {
 	// Within bounds the answer to threads whose id begins with it: one channel,
 	// or the whole network.
 	Within string
+	// Fresh is for programs, which act on what they read: the answer is from no earlier look.
+	Fresh bool
 }
 
 // Overview is what goes on in the threads that an [Inquiry] covers.

@@ -35,7 +35,7 @@ type busy struct {
 func (a *Adapter) home(w http.ResponseWriter, r *http.Request, s session) {
 	ctx, cancel := context.WithTimeout(r.Context(), homeTimeout)
 	defer cancel()
-	home, err := a.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(s.user), Name: s.user}, Groups: s.groups}, s.may(mayWrite))
+	home, err := a.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(s.user), Name: s.user}, Groups: s.groups, Fresh: s.program}, s.may(mayWrite))
 	if err != nil {
 		a.failStore(r.Context(), w, err)
 		return

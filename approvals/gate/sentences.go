@@ -17,7 +17,7 @@ const (
 	sayBotsDecide     = "Bots can't decide."
 	sayBotsReview     = "Bots can't review."
 	sayElsewhere      = "You can't do this from here, because nothing tells whether you're the person who asked, under another name. Do it in the thread. You can deny from here."
-	sayNoGlass        = "Nobody can break glass here: the policy names no group under break_glass for this. Read more: countersign docs policy-order"
+	sayNoGlass        = "Nobody can break glass here: the policy names no group under break_glass for this. To add one, see countersign docs policy-order."
 	sayOnceOnly       = "This can only be approved once. Press Approve."
 	sayApproved       = "Approved."
 	sayDenied         = "Denied."
@@ -105,7 +105,7 @@ func sayGlassOnly(groups []string) string {
 
 // sayNoApprovers says that nobody can approve on a target.
 func sayNoApprovers(target string) string {
-	return "Nobody can approve on " + target + ", because it has no approvers. Add a group under its approvers in the configuration: countersign docs targets"
+	return "Nobody can approve on " + target + ", because it has no approvers. Add a group under its approvers in the configuration; see countersign docs targets."
 }
 
 // sayOwnRequest refuses the requester's own approval.

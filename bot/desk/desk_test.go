@@ -269,6 +269,36 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 	}
 }
 
+// A page may be half a second old; what a program reads is of this moment.
+func TestAProgramSeesARequestThatHasJustBeenFiled(t *testing.T) {
+	x := targets(t)
+	h := NewHome(
+		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
+		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") }, func(string) string { return "" },
+	)
+	waiting := func() int {
+		t.Helper()
+		got, err := h.Home(t.Context(), chat.Inquiry{From: alice, Fresh: true}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got.Yours) + len(got.Others)
+	}
+	before := waiting()
+	if err := x.DB.Update(t.Context(), func(tx store.Tx) error {
+		approvals.Ledger{}.Open(tx, approvals.Record{
+			ID: "new", Thread: "web:1", Call: "n", Action: approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("true")},
+			Require: approvals.Require{Needs: []approvals.Need{{Count: 1, Groups: []string{"oncall"}}}}, ExpiresAt: time.Now().Add(time.Minute),
+		})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := waiting(); got != before+1 {
+		t.Errorf("%d requests wait, %d did before the new one", got, before)
+	}
+}
+
 // The record of a plan ends when its steps begin: it runs as long as one of them does.
 func TestAPlanRunsWhileItsStepsDo(t *testing.T) {
 	x := targets(t)

@@ -54,11 +54,11 @@ type shot struct {
 	card chat.Card
 }
 
-// look returns the scene, which is at most sceneAge old.
-func (h *Home) look(ctx context.Context) (scene, error) {
+// look returns the scene, which is at most sceneAge old, or of this moment.
+func (h *Home) look(ctx context.Context, fresh bool) (scene, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now := time.Now(); now.Sub(h.seen.at) > sceneAge {
+	if now := time.Now(); fresh || now.Sub(h.seen.at) > sceneAge {
 		var s scene
 		err := h.commands.DB.View(ctx, func(tx store.Tx) error {
 			s = scene{at: now, working: queue.Working(tx)}
@@ -94,7 +94,7 @@ func (h *Home) look(ctx context.Context) (scene, error) {
 // not be in each channel. A person who may not write sees of those nothing.
 func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home, error) {
 	var out chat.Home
-	s, err := h.look(ctx)
+	s, err := h.look(ctx, q.Fresh)
 	if err != nil {
 		return out, err
 	}

@@ -184,3 +184,11 @@ func TestAnErrorNamesTheDocumentOfItsKey(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDocumentsOfKeysAreThere(t *testing.T) {
+	for key, page := range pages {
+		if _, err := os.Stat(filepath.Join("..", "..", "docs", page+".md")); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}

@@ -574,3 +574,19 @@ func FuzzDoctorReadsDF(f *testing.F) {
 		}
 	})
 }
+
+func TestTheDocumentsOfChecksAreThere(t *testing.T) {
+	for check, page := range pages {
+		if page == "configuration" { // made by the program
+			continue
+		}
+		if _, err := os.Stat(filepath.Join("..", "..", "docs", page+".md")); err != nil {
+			t.Errorf("%s: %v", check, err)
+		}
+	}
+	for check, want := range map[string]string{"web sign-in": "sign-in", "web address": "console-network", "target web-1": "targets", "model": "doctor"} {
+		if got := pageOf(check); got != want {
+			t.Errorf("%s: %s", check, got)
+		}
+	}
+}

@@ -359,15 +359,15 @@ func match(s Section, wanted []string) (Hit, bool) {
 	}
 	h.score /= 1 + float64(len(text))/1500
 	best := 0
-	for line := range strings.Lines(s.Text) {
+	for _, sentence := range sentences(s.Text) {
 		n := 0
 		for _, w := range wanted {
-			if slices.ContainsFunc(fields(line), func(t string) bool { return strings.HasPrefix(t, w) }) {
+			if slices.ContainsFunc(fields(sentence), func(t string) bool { return strings.HasPrefix(t, w) }) {
 				n++
 			}
 		}
-		if line = strings.TrimSpace(line); n > best && !strings.HasPrefix(line, "```") {
-			best, h.Excerpt = n, line
+		if n > best {
+			best, h.Excerpt = n, sentence
 		}
 	}
 	h.Excerpt = plain(h.Excerpt)
@@ -376,6 +376,40 @@ func match(s Section, wanted []string) (Hit, bool) {
 	}
 	return h, true
 }
+
+// sentences are those of a text, however its lines break; a row of a table is one. Those of blocks
+// come last, a line each.
+func sentences(text string) (out []string) {
+	var code []string
+	var now strings.Builder
+	end := func() {
+		out = append(out, sentenceEnd.Split(now.String(), -1)...)
+		now.Reset()
+	}
+	fenced := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "```"):
+			end()
+			fenced = !fenced
+		case fenced:
+			code = append(code, line)
+		case line == "" || listItem.MatchString(line):
+			end()
+			now.WriteString(line)
+		default:
+			now.WriteString(" " + line)
+		}
+	}
+	end()
+	return append(out, code...)
+}
+
+var (
+	sentenceEnd = regexp.MustCompile(`(?:[.!?:])\s+`)
+	listItem    = regexp.MustCompile(`^(?:[-|#]|\d+\. )`)
+)
 
 // target is where a link of Markdown leads.
 var target = regexp.MustCompile(`\]\([^)]*\)`)

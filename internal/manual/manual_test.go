@@ -87,6 +87,20 @@ func TestTasksAreFoundByOneSearch(t *testing.T) {
 	}
 }
 
+func TestAnExcerptIsASentence(t *testing.T) {
+	text := "The bot reads a file\nthat has two lines. Nothing else does.\n\n```sh\nfile one\n```\n\n- A list\n  goes on. It ends\n| a row | of a table |\n"
+	want := []string{"The bot reads a file that has two lines", "Nothing else does.", "- A list goes on", "It ends", "| a row | of a table |", "file one"}
+	var got []string
+	for _, s := range sentences(text) {
+		if s = strings.TrimSpace(s); s != "" {
+			got = append(got, s)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
 func get(t *testing.T, h http.Handler, path string) (int, string, http.Header) {
 	t.Helper()
 	w := httptest.NewRecorder()
