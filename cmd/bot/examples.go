@@ -96,9 +96,7 @@ func withExamples(c *cobra.Command, path string) {
 		sub.Example = examples[path+sub.Name()]
 		first, _, _ := strings.Cut(path+sub.Name(), " ")
 		if page := pages[first]; page != "" {
-			if first != "doctor" { // which names the documents about what failed
-				cli.SetPage(sub, page)
-			}
+			cli.SetPage(sub, page)
 			sub.Long = cmp.Or(sub.Long, sub.Short+".") + "\n\nRead more: bot docs " + page
 		}
 		withExamples(sub, path+sub.Name()+" ")

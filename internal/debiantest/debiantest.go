@@ -121,8 +121,8 @@ func Bootstrap(ctx context.Context, root string, packages ...string) error {
 // installed are the packages that Countersign's own depends on.
 var installed = []string{"adduser", "ca-certificates", "git", "tmux"}
 
-// Root makes a system of its own for a test: Debian with what Countersign's package depends on, and
-// nothing else. Only root can.
+// Root makes the root directory of a Debian that has what Countersign's package depends on, and nothing
+// else. It goes with the test. Only root can make one.
 func Root(t testing.TB) string {
 	t.Helper()
 	if os.Getuid() != 0 {

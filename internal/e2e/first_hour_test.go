@@ -68,7 +68,7 @@ func TestTheFirstHour(t *testing.T) {
 }
 
 // TestTheFirstHourOnABareDebian does the same where nothing is but Debian: the package is made,
-// installed, and used in a system of its own, with its own processes.
+// installed, and used in a separate root with separate processes.
 func TestTheFirstHourOnABareDebian(t *testing.T) {
 	needstest.Long(t)
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
