@@ -95,6 +95,7 @@ type Machine struct {
 	tended  atomic.Bool   // this replica sweeps it, and tells threads what it found there
 	begins  chan struct{} // holds one: tended became true
 	ran     atomic.Bool   // it may keep what commands without a terminal printed
+	looking atomic.Bool   // it is asked whether a container still has its name
 	// making are terminals that are made before somebody needs them, until stop is called.
 	making  sync.WaitGroup
 	working context.Context
@@ -291,8 +292,35 @@ func (m *Machine) Close() {
 // replaced it. What was approved for the old one does not hold for the new one.
 func (m *Machine) renew(ctx context.Context) error {
 	t, ok := m.Target.(*container.Target)
+	if !ok || m.State() == nil {
+		return nil
+	}
+	if t.Attached() {
+		// It is there, so it is not known by its name any more at most. Engines take up to 10 ms to
+		// say that, and nobody waits for it: what changes something asks again in any case.
+		if m.looking.CompareAndSwap(false, true) {
+			m.making.Go(func() {
+				defer m.looking.Store(false)
+				select {
+				case <-time.After(lookDelay):
+					_ = m.renewNow(m.working, t) // the next call finds out
+				case <-m.working.Done():
+				}
+			})
+		}
+		return nil
+	}
+	return m.renewNow(ctx, t)
+}
+
+// lookDelay is how long after a call begins the engine is asked whether the container still has its
+// name.
+const lookDelay = 200 * time.Millisecond
+
+// renewNow is renew once it is known what the engine says.
+func (m *Machine) renewNow(ctx context.Context, t *container.Target) error {
 	o := m.State()
-	if !ok || o == nil {
+	if o == nil {
 		return nil
 	}
 	if err := t.Check(ctx); !errors.Is(err, container.ErrReplaced) {

@@ -3,6 +3,7 @@
 // (targets/remote); there it is the fastest of the ways to do so.
 //
 //	countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...]
+//	countersign-lock wait TOKEN
 //	countersign-lock check
 //	countersign-lock version
 //
@@ -11,7 +12,9 @@
 // program's exit status, 128+n when a signal ended it, and 125 when there is no lock.
 // With a token it writes control lines to standard error, which targets/remote
 // reads: "TOKEN l LANDLOCK SOCKETS" when the lock is on, "TOKEN n WHY" when it cannot be,
-// and "TOKEN h KIND NAME" for what the program was refused.
+// and "TOKEN h KIND NAME" for what the program was refused. wait is run for a program that comes on
+// standard input later, as a job (targets/remote); "TOKEN x WHY" says that its directory cannot be
+// used.
 package main
 
 import (
@@ -49,6 +52,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case command == "run":
 		return hold(args, stderr)
+	case command == "wait" && len(args) == 1:
+		return wait(args[0], os.Stdin)
 	case command == "check" && len(args) == 0:
 		s := lock.State(context.Background())
 		if s.By == "" {
@@ -71,62 +76,74 @@ func run(args []string, stdout, stderr io.Writer) int {
 		_ = syscall.Close(fd)
 		return 0
 	}
-	_, _ = fmt.Fprintln(stderr, "usage: countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...] | check | version")
+	_, _ = fmt.Fprintln(stderr, "usage: countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...] | wait TOKEN | check | version")
 	return misused
 }
 
 // hold runs a program under a lock.
 func hold(args []string, stderr io.Writer) int {
-	token := ""
-	control := func(words ...string) {
-		if token != "" {
-			_, _ = io.WriteString(stderr, token+" "+strings.Join(words, " ")+"\n")
-		}
-	}
-	refuse := func(format string, a ...any) int {
-		if text := fmt.Sprintf(format, a...); token != "" {
-			control("n", strings.ReplaceAll(text, "\n", " "))
-		} else {
-			_, _ = fmt.Fprintln(stderr, "countersign-lock: "+text)
-		}
-		return unlocked
-	}
-	var l backend.Lock
-	var unknown string
+	r := runner{stderr: stderr}
+	needs := ""
 	for len(args) > 0 && args[0] != "--" {
 		if len(args) == 1 {
-			return refuse("%s needs a value", args[0])
+			return r.refuse("%s needs a value", args[0])
 		}
 		switch args[0] {
 		case "--needs":
-			var ok bool
-			if l, ok = needs(args[1]); !ok {
-				unknown = args[1]
-			}
+			needs = args[1]
 		case "--hits":
-			token = args[1]
+			r.token = args[1]
 		default:
-			unknown = args[0]
+			return r.refuse(unknown, args[0])
 		}
 		args = args[2:]
 	}
-	switch {
-	case unknown != "":
-		return refuse("this version does not know %q; install the one of the bot", unknown)
-	case len(args) < 2 || args[1] == "":
-		return refuse("no program is given; write it after --")
+	if len(args) < 2 || args[1] == "" {
+		return r.refuse("no program is given; write it after --")
 	}
-	code, err := lock.Run(args[1:], l,
+	return r.run(needs, args[1:])
+}
+
+// unknown is what is said of an argument that a later version may know.
+const unknown = "this version does not know %q; install the one of the bot"
+
+// runner runs a program under a lock and writes control lines if there is a token.
+type runner struct {
+	token  string
+	stderr io.Writer
+}
+
+func (r runner) control(words ...string) {
+	if r.token != "" {
+		_, _ = io.WriteString(r.stderr, r.token+" "+strings.Join(words, " ")+"\n")
+	}
+}
+
+func (r runner) refuse(format string, a ...any) int {
+	if text := fmt.Sprintf(format, a...); r.token != "" {
+		r.control("n", strings.ReplaceAll(text, "\n", " "))
+	} else {
+		_, _ = fmt.Fprintln(r.stderr, "countersign-lock: "+text)
+	}
+	return unlocked
+}
+
+func (r runner) run(need string, argv []string) int {
+	l, ok := needs(need)
+	if !ok {
+		return r.refuse(unknown, need)
+	}
+	code, err := lock.Run(argv, l,
 		func(landlock int, sockets bool) {
 			sees := "0"
 			if sockets {
 				sees = "1"
 			}
-			control("l", fmt.Sprint(landlock), sees)
+			r.control("l", fmt.Sprint(landlock), sees)
 		},
-		func(h backend.Hit) { control("h", string(h.Kind), plain(h.Name)) })
+		func(h backend.Hit) { r.control("h", string(h.Kind), plain(h.Name)) })
 	if err != nil {
-		return refuse("%v", err)
+		return r.refuse("%v", err)
 	}
 	return code
 }

@@ -295,7 +295,7 @@ func BenchmarkNearRead(b *testing.B) {
 	took := make([][]time.Duration, len(all))
 	for i := range 25 {
 		for at, p := range all {
-			time.Sleep(100 * time.Millisecond) // the last result is shown in the terminal
+			time.Sleep(400 * time.Millisecond) // the last result is shown in the terminal, and the next read is prepared
 			if d := p.read(); i >= 5 {
 				took[at] = append(took[at], d)
 			}

@@ -75,8 +75,6 @@ type Target struct {
 	mu         sync.Mutex
 	eng        engine
 	id         string // of the container, "" until it is known
-
-	spares spares
 }
 
 var (
@@ -104,7 +102,7 @@ func New(c Config) (*Target, error) {
 	}
 	c.Path, c.Name = cmp.Or(c.Path, backend.SearchPath), cmp.Or(c.Name, c.Container)
 	t := &Target{cfg: c, plan: p, local: newCommandRunner(c), connecting: make(chan struct{}, 1)}
-	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: "container " + c.Container, Dir: c.Dir})
+	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: "container " + c.Container, Dir: c.Dir, Spares: true})
 	return t, nil
 }
 
@@ -153,7 +151,6 @@ func (t *Target) Engine(ctx context.Context) (string, error) {
 // Close closes the connections to the engine. The container and its processes keep running.
 func (t *Target) Close() error {
 	t.Machine.Close()
-	t.spares.close()
 	t.mu.Lock()
 	e := t.eng
 	t.mu.Unlock()
@@ -276,12 +273,6 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	if err != nil {
 		return nil, err
 	}
-	read := stdin == nil && remote.MayRepeat(ctx) && tr.Lasts()
-	if read {
-		if ch := t.openRead(ctx, e, st, argv, stdout, stderr); ch != nil {
-			return ch, nil
-		}
-	}
 	if stdin != nil && e.hasty() {
 		argv = append([]string{"sh", "-c", drainScript, "sh"}, argv...)
 	}
@@ -289,19 +280,12 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", t.cfg.Container, err)
 	}
-	return t.channel(e, st, s, read), nil
+	cctx, cancel := context.WithCancel(context.Background())
+	return &channel{ctx: cctx, cancel: cancel, name: t.cfg.Container, eng: e, was: st, s: s}, nil
 }
 
-// channel is a session whose end is Close, and not that of the context in which it was opened.
-// After a read, there is a spare for the next one.
-func (t *Target) channel(e engine, st state, s session, read bool) *channel {
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &channel{ctx: ctx, cancel: cancel, name: t.cfg.Container, eng: e, was: st, s: s}
-	if read {
-		c.then = func() { t.spares.prepare(e, t.cfg.User, st) }
-	}
-	return c
-}
+// Check implements remote.Checker.
+func (tr transport) Check(ctx context.Context) error { return tr.t.Check(ctx) }
 
 // Lasts implements remote.Lasting.
 func (tr transport) Lasts() bool {
@@ -311,7 +295,8 @@ func (tr transport) Lasts() bool {
 	return tr.t.eng != nil && !byProgram
 }
 
-// channel is a session that checks its container when it ends.
+// channel is a session that checks its container when it ends. Its end is Close, and not that of the
+// context in which it was opened.
 type channel struct {
 	ctx    context.Context //nolint:containedctx // its end is Close, which may come at any time
 	cancel context.CancelFunc
@@ -319,7 +304,6 @@ type channel struct {
 	eng    engine
 	was    state
 	s      session
-	then   func() // called at the end of Wait; may be nil
 }
 
 // Close implements remote.Channel.
@@ -331,9 +315,6 @@ func (c *channel) Close() {
 // Wait implements remote.Channel.
 func (c *channel) Wait() error {
 	defer c.s.close()
-	if c.then != nil {
-		defer c.then()
-	}
 	clean, err := c.s.wait(c.ctx)
 	if clean || c.ctx.Err() != nil {
 		return nil // ended, or given up

@@ -165,12 +165,13 @@ func (m *Machine) expire(c *coprocess) {
 	}
 }
 
-// Close ends the shell that looks go through, and waits at most a second for that.
+// Close ends the spare and the shell that looks go through, and waits at most a second for that.
 // Other programs are not ended. The machine can still be used; looks have a channel
 // of their own then. It may be called more than once.
 func (m *Machine) Close() {
 	m.mu.Lock()
 	m.closed = true
+	m.dropSpare()
 	c := m.co
 	if c != nil {
 		c.retire() // what it has been asked it still answers

@@ -207,8 +207,14 @@ const statBatch = 32 << 10
 // statAllScript prints statFormat and the name for each path that is there, and then,
 // behind an empty line, the number of each path that has a link in it and where it
 // leads: "?" where that has to be asked for by itself. Few have one, and what is in
-// the directory of the one before needs no process.
-const statAllScript = resolveFunc + `stat -L -c '` + statFormat + `|%n' -- "$@"
+// the directory of the one before needs no process; nor do words that are no files at all.
+const statAllScript = resolveFunc + `for s do
+  d=${s%/*}
+  if [ -e "$s" ] || [ ! -x "${d:-/}" ]; then
+    stat -L -c '` + statFormat + `|%n' -- "$@"
+    break
+  fi
+done
 echo
 i=-1 dir= to=
 for s do

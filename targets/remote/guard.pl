@@ -1,9 +1,10 @@
 # The part of lock.pl that answers what the filter reports. It is compiled when there is
-# something to answer, since most programs that only read are never refused anything.
-my %name = map { reverse split /=/ } split /,/, $calls;
-my %sink = map { $_, 1 } split /,/, $sinks;
-my %socket = map { $_, 1 } split /,/, $sockets;
-my %seen;
+# something to answer, since most programs that only read are never refused anything. It is
+# compiled as the body of a sub, whose own subs share no variables of it.
+our %name = map { reverse split /=/ } split /,/, $calls;
+our %sink = map { $_, 1 } split /,/, $sinks;
+our %socket = map { $_, 1 } split /,/, $sockets;
+our %seen;
 
 # What a name may hold in a control line.
 sub plain { join "", map { my $c = ord; $c < 32 || $c == 37 || $c == 127 ? sprintf("%%%02X", $c) : $_ } split //, substr $_[0], 0, 300 }
@@ -97,7 +98,7 @@ sub absolute {
 }
 
 # The file that a call changes: where its directory and its path are among the arguments.
-my %file = map { $_, [0, 1] } qw(unlinkat mkdirat mknodat fchmodat fchmodat2 fchownat utimensat futimesat renameat renameat2);
+our %file = map { $_, [0, 1] } qw(unlinkat mkdirat mknodat fchmodat fchmodat2 fchownat utimensat futimesat renameat renameat2);
 $file{$_} = [-1, 0] for qw(truncate unlink rename mkdir rmdir mknod chmod chown lchown utime utimes setxattr lsetxattr removexattr lremovexattr creat);
 $file{$_} = [-1, 1] for qw(link symlink);
 $file{symlinkat} = [1, 2];

@@ -61,16 +61,73 @@ const landlockVersions = 6
 // it. An error wraps backend.ErrNoLock.
 func (l launcher) argv(token string, k backend.Lock) ([]string, error) {
 	switch l.by {
-	case "perl":
-		args, err := l.scriptArgs(token, k, perlGuardSent)
-		return append([]string{l.program, "-f", "-e", perlSent, "--"}, args...), err
-	case "python3":
-		args, err := l.scriptArgs(token, k, pythonGuardSent)
-		return append([]string{l.program, "-I", "-S", "-E", "-c", pythonSent}, args...), err
 	case "helper":
-		return l.helperArgv(token, k)
+		needs, err := helperNeeds(k)
+		return []string{l.program, "run", "--needs", needs, "--hits", token, "--"}, err
 	case "bwrap":
 		return l.bwrapArgv(token, k)
+	}
+	args, err := l.args(k)
+	return append(l.script(token), args...), err
+}
+
+// script is what starts a script, before its arguments for a lock.
+func (l launcher) script(token string) []string {
+	if l.by == "python3" {
+		return []string{l.program, "-I", "-S", "-E", "-c", pythonSent, token, pythonGuardSent}
+	}
+	return []string{l.program, "-f", "-e", perlSent, "--", token, perlGuardSent}
+}
+
+// waiting is what starts a launcher that waits for a job on its input ([launcher.job]). An error
+// wraps backend.ErrNoLock: this one cannot wait.
+func (l launcher) waiting(token string) ([]string, error) {
+	switch l.by {
+	case "perl", "python3":
+		return l.argv(token, backend.Lock{})
+	case "helper":
+		return []string{l.program, "wait", token}, nil
+	}
+	return nil, backend.ErrNoLock
+}
+
+// A job is what a waiting launcher is to start.
+type job struct {
+	dir, id      string // absolute; "" is any
+	limit, grace int    // in seconds; 0 is no limit
+	merged       bool   // standard error goes to standard output
+	env, argv    []string
+	lock         backend.Lock
+}
+
+// job is the input of a waiting launcher: the length of the rest in bytes and a newline, and parts
+// that each end with a zero byte. An error wraps backend.ErrNoLock.
+func (l launcher) job(j job) ([]byte, error) {
+	args, err := l.args(j.lock)
+	if err != nil {
+		return nil, err
+	}
+	if usual, err := l.args(backend.Lock{}); err == nil && slices.Equal(args, usual) {
+		args = nil // it has them
+	}
+	merged := "0"
+	if j.merged {
+		merged = "1"
+	}
+	parts := slices.Concat([]string{j.dir, j.id, strconv.Itoa(j.limit), strconv.Itoa(j.grace), merged, strconv.Itoa(len(j.env))},
+		j.env, []string{strconv.Itoa(len(args))}, args, j.argv)
+	text := strings.Join(parts, "\x00") + "\x00"
+	return fmt.Appendf(nil, "%d\n%s", len(text), text), nil
+}
+
+// args are the arguments of a launcher that depend on the lock.
+func (l launcher) args(k backend.Lock) ([]string, error) {
+	switch l.by {
+	case "perl", "python3":
+		return l.scriptArgs(k)
+	case "helper":
+		needs, err := helperNeeds(k)
+		return []string{needs}, err
 	}
 	return nil, backend.ErrNoLock
 }
@@ -78,8 +135,8 @@ func (l launcher) argv(token string, k backend.Lock) ([]string, error) {
 // silent reports whether the launcher does not say what it refuses.
 func (l launcher) silent() bool { return l.by == "bwrap" }
 
-// helperArgv is what starts the helper.
-func (l launcher) helperArgv(token string, k backend.Lock) ([]string, error) {
+// helperNeeds is a lock as the helper reads it.
+func helperNeeds(k backend.Lock) (string, error) {
 	var needs []string
 	for _, n := range []struct {
 		name string
@@ -91,11 +148,11 @@ func (l launcher) helperArgv(token string, k backend.Lock) ([]string, error) {
 	}
 	for _, s := range k.Sockets {
 		if err := checkSocketPath(s); err != nil {
-			return nil, err
+			return "", err
 		}
 		needs = append(needs, "unix:"+s)
 	}
-	return []string{l.program, "run", "--needs", strings.Join(needs, ","), "--hits", token, "--"}, nil
+	return strings.Join(needs, ","), nil
 }
 
 // bwrapScript gives bwrap its filter over a descriptor. Its arguments: the filter, three
@@ -171,8 +228,8 @@ func checkSocketPath(socket string) error {
 	return nil
 }
 
-// scriptArgs are the arguments of a script, in its order.
-func (l launcher) scriptArgs(token string, k backend.Lock, guard string) ([]string, error) {
+// scriptArgs are the arguments of a script behind token and guard, in its order.
+func (l launcher) scriptArgs(k backend.Lock) ([]string, error) {
 	f, err := lock.MakeWithout(k, l.machine, lock.Without{Sockets: !l.sockets})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrNoLock, err)
@@ -200,9 +257,9 @@ func (l launcher) scriptArgs(token string, k backend.Lock, guard string) ([]stri
 		}
 	}
 	return []string{
-		token, hex.EncodeToString(f.Program), strings.Join(calls, ","), strings.Trim(strings.Join(strings.Fields(fmt.Sprint(own)), ","), "[]"),
+		hex.EncodeToString(f.Program), strings.Join(calls, ","), strings.Trim(strings.Join(strings.Fields(fmt.Sprint(own)), ","), "[]"),
 		strings.Join(rules, ";"), strings.Join(lock.Sinks(), ","), strings.Join(lock.Readable(), ","), strconv.FormatUint(lock.Capabilities(k), 10),
-		strconv.Itoa(lock.MaxMemory), strconv.Itoa(lock.MaxProcesses), strconv.Itoa(lock.MaxCPU), inet, strings.Join(k.Sockets, ","), guard,
+		strconv.Itoa(lock.MaxMemory), strconv.Itoa(lock.MaxProcesses), strconv.Itoa(lock.MaxCPU), inet, strings.Join(k.Sockets, ","),
 	}, nil
 }
 

@@ -5,19 +5,46 @@
 # A control line on standard error says that the lock is on (l), that it cannot be (n),
 # or what the program was refused (h). Comments and indentation are not sent. It has few
 # quotes and backslashes, since each costs several bytes in the line for a login shell.
-our ($token, $code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets, $guard) = splice @ARGV, 0, 14;
-our ($prctl, $capget, $capset, $create, $addrule, $restrict, $prlimit, $seccomp, $sendmsg, $recvmsg, $ppoll, $ioctl, $openat, $close,
-  $pidfdopen, $pidfdget, $getsockopt, $connect, $bind, $fcntl) = map { 0 + $_ } split /,/, $own;
-our ($listener, $landlocked) = (-1, 0);
+#
+# Without a program it waits for a job on its input: the length, and then parts that end with a zero
+# byte. They are directory, its identity, limit and grace in seconds, whether errors go to the output,
+# number of variables, the variables, number of arguments that replace those before the program, these
+# arguments, and the program.
+our ($token, $guard) = splice @ARGV, 0, 2;
+our ($listener, $landlocked, $limit, $grace, $merged, $env) = (-1, 0, 0, 1, 0);
 
 sub control { syswrite STDERR, join(" ", $token, @_) . chr 10 }
 
 sub broken { control("n", $_[0]); exit 125 }
 
+my @args = splice @ARGV, 0, 12;
+if (!@ARGV) {
+  $guard = eval "sub { $guard }" or exit 125;
+  my ($n, $job) = scalar <STDIN>;
+  exit if !defined $n;
+  read(STDIN, $job, $n) == $n or exit 125;
+  (my $dir, my $id, $limit, $grace, $merged, $env, @ARGV) = split chr 0, $job, -1;
+  pop @ARGV;
+  $env = [splice @ARGV, 0, $env];
+  $n = shift @ARGV;
+  @args = splice @ARGV, 0, $n if $n;
+  my @s = chdir($dir) ? stat(".") : ();
+  if (!@s || $id ne "" && $id ne "$s[0]:$s[1]") {
+    control("x", @s ? "changed" : !-e $dir ? "missing" : -d _ ? "denied" : "notdir");
+    exit 125;
+  }
+  open STDIN, "<", "/dev/null";
+  $limit += time + 1 if $limit;
+}
+our ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets) = @args;
+our ($prctl, $capget, $capset, $create, $addrule, $restrict, $prlimit, $seccomp, $sendmsg, $recvmsg, $ppoll, $ioctl, $openat, $close,
+  $pidfdopen, $pidfdget, $getsockopt, $connect, $bind, $fcntl) = map { 0 + $_ } split /,/, $own;
+
 # Compiles guard.pl. What is asked of a guard that cannot be compiled fails when this ends.
 sub guard {
   return if !defined $guard;
-  eval $guard or exit 125;
+  ref $guard or $guard = eval "sub { $guard }" or exit 125;
+  $guard->();
   undef $guard;
 }
 
@@ -102,6 +129,8 @@ if (!$child) {
   my ($l, $version) = hold($parent);
   my ($byte, $with) = (chr $version, pack("QllLL", 20, 1, 1, $l, 0));
   message($sendmsg, $its, $byte, $with) == 1 or broken("sendmsg: $!");
+  open STDERR, ">&STDOUT" if $merged;
+  %ENV = map { split /=/, $_, 2 } @$env if $env;
   exec { $ARGV[0] } @ARGV;
   my $why = $! + 0;
   syswrite STDERR, "$ARGV[0]: $!" . chr 10;
@@ -140,6 +169,10 @@ while (1) {
   my $dead;
   while (($dead = waitpid -1, 1) > 0) {
     $status = $? if $dead == $child;
+  }
+  if ($limit && time >= $limit) { # nobody else has ended the group
+    kill $grace ? "TERM" : "KILL", -getpgrp(0);
+    ($limit, $grace) = ($limit + $grace, 0);
   }
   next if !defined $status;
   last if $dead < 0 || ++$left > 1000;

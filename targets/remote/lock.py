@@ -1,7 +1,47 @@
 # What lock.pl does, for a system that has python3 and no perl. It needs Python 3.6 and of
 # its library only ctypes and os. lock.pl has the explanations.
-import ctypes, os, sys
-(token, code, calls, own, rules, sinks, readable, keep, memory, processes, seconds, inet, sockets, guard), argv = sys.argv[1:15], sys.argv[15:]
+import ctypes, os, sys, time
+token, guard = sys.argv[1:3]
+args, argv, environ, limit, grace, merged = sys.argv[3:15], sys.argv[15:], None, 0, 1, False
+
+
+def control(*words):
+  try:
+    os.write(2, b" ".join([token.encode()] + [w if isinstance(w, bytes) else w.encode() for w in words]) + bytes([10]))
+  except OSError:
+    pass
+
+
+if not argv:
+  guard = compile(guard, "guard", "exec")
+  n = sys.stdin.buffer.readline()
+  if not n:
+    os._exit(0)
+  job = sys.stdin.buffer.read(int(n))
+  if len(job) != int(n):
+    os._exit(125)
+  argv = [os.fsdecode(a) for a in job.split(bytes(1))[:-1]]
+  (where, identity), (limit, grace, merged, n), argv = argv[:2], map(int, argv[2:6]), argv[6:]
+  environ, n, argv = argv[:n], int(argv[n]), argv[n + 1:]
+  if n:
+    args, argv = argv[:n], argv[n:]
+  why = "changed"
+  try:
+    os.chdir(where)
+    s = os.stat(".")
+    if identity in ("", "%d:%d" % (s.st_dev, s.st_ino)):
+      why = ""
+  except OSError:
+    why = "missing" if not os.path.exists(where) else "denied" if os.path.isdir(where) else "notdir"
+  if why:
+    control("x", why)
+    os._exit(125)
+  fd = os.open("/dev/null", 0)
+  os.dup2(fd, 0)
+  os.close(fd)
+  if limit:
+    limit += time.time()
+(code, calls, own, rules, sinks, readable, keep, memory, processes, seconds, inet, sockets) = args
 (PRCTL, CAPGET, CAPSET, CREATE, ADDRULE, RESTRICT, PRLIMIT, SECCOMP, SENDMSG, RECVMSG, PPOLL, IOCTL, OPENAT, CLOSE,
  PIDOPEN, PIDGET, GETSOCKOPT, CONNECT, BIND, FCNTL) = map(int, own.split(","))
 keep = int(keep)
@@ -27,13 +67,6 @@ def pack(*fields):
 
 def number(b, at, width, signed=False):
   return int.from_bytes(b[at:at + width], sys.byteorder, signed=signed)
-
-
-def control(*words):
-  try:
-    os.write(2, b" ".join([token.encode()] + [w if isinstance(w, bytes) else w.encode() for w in words]) + bytes([10]))
-  except OSError:
-    pass
 
 
 def broken(why):
@@ -135,6 +168,13 @@ if not child:
       broken("sendmsg")
     try:
       words = [os.fsencode(a) for a in argv]
+      if merged:
+        os.dup2(1, 2)
+      if environ is not None:
+        libc.clearenv()
+        kept = [ctypes.create_string_buffer(os.fsencode(v)) for v in environ]
+        for v in kept:
+          libc.putenv(v)
       libc.execvp(words[0], (ctypes.c_char_p * (len(words) + 1))(*words, None))
       why = errno()
       os.write(2, words[0] + b": " + os.strerror(why).encode() + bytes([10]))
@@ -182,6 +222,10 @@ while True:
       break
     if dead == child:
       status = how
+  if limit and time.time() >= limit:
+    # Nobody else has ended the group.
+    os.killpg(0, _signal.SIGTERM if grace else _signal.SIGKILL)
+    limit, grace = limit + grace, 0
   if status is None:
     continue
   left += 1

@@ -34,6 +34,9 @@ type Options struct {
 	// OnlyLock is the only kind of lock that is tried (backend.LockState.By), for tests; "" means
 	// all, the best first.
 	OnlyLock string
+	// Spares keeps a launcher ready on the system for the next read that is locked. It is for systems
+	// on which it takes long to start a program, and costs a process there.
+	Spares bool
 	// SearchFirst is a directory that is searched first for the programs that lock, for tests.
 	SearchFirst string
 }
@@ -51,6 +54,9 @@ type Machine struct {
 	taken  bool       // the coprocess is in use, or is being started
 	age    int        // number of calls of Forget
 	closed bool
+
+	spare     *spare // ready for the next read, or nil
+	preparing bool   // a spare is being made
 }
 
 // system is the result of a probe.
@@ -72,7 +78,7 @@ func New(o Options) *Machine {
 func (m *Machine) FS() backend.FileSystem { return files{m} }
 
 // Forget makes the next Probe query the system again, for example after it was replaced, and ends
-// the coprocess as soon as it is idle.
+// the spare, and the coprocess as soon as it is idle.
 func (m *Machine) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,6 +89,7 @@ func (m *Machine) Forget() {
 		m.co.retire()
 		m.co = nil
 	}
+	m.dropSpare()
 }
 
 // probeScript prints the system's properties, one "name=value" per line. It is a child of the

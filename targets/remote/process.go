@@ -159,10 +159,18 @@ func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*proce
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p := &process{m: m, grace: cmp.Or(max(s.Grace, 0), defaultGrace), killed: make(chan struct{}), done: make(chan struct{}),
-		there: make(chan struct{}), began: make(chan struct{}), over: make(chan struct{})}
+	sys, j, err := m.job(ctx, s, how)
+	if err != nil {
+		return nil, err
+	}
+	if sp := m.takeSpare(s); sp != nil {
+		if p, err := m.startSpare(ctx, sp, s, j); !errors.Is(err, errSpare) {
+			return p, err
+		}
+	}
+	p := newProcess(m, graceOf(s))
 	p.locked = s.Lock != nil
-	argv, err := m.argv(ctx, s, how, p)
+	argv, err := m.argv(sys, s, how, j, p)
 	if err != nil {
 		return nil, err
 	}
@@ -173,125 +181,181 @@ func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*proce
 			dst = p.watch
 		}
 	}
-	p.out = &splitter{token: []byte(p.token), dst: dst, control: p.onOut}
-	var errOut io.Writer
-	if p.split {
-		p.err = &splitter{token: []byte(p.token), dst: errDst, control: p.onErr, begun: true}
-		errOut = p.err
-	}
-	p.begin = time.Now()
 	octx := ctx
 	if s.Lock != nil {
 		octx = context.WithValue(ctx, mayRepeat{}, true)
 	}
-	ch, err := m.o.Transport.Open(octx, argv, s.Stdin, p.out, errOut)
+	closed, err := p.open(octx, argv, s.Stdin, dst, errDst)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.await(ctx, closed, nil); err != nil {
+		return nil, err
+	}
+	if err := p.follow(ctx, s, closed); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// newProcess returns a process that has not been started.
+func newProcess(m *Machine, grace time.Duration) *process {
+	return &process{m: m, token: random(), grace: grace, killed: make(chan struct{}), done: make(chan struct{}),
+		there: make(chan struct{}), began: make(chan struct{}), over: make(chan struct{})}
+}
+
+// graceOf is how long a program has between SIGTERM and SIGKILL.
+func graceOf(s backend.Spec) time.Duration { return cmp.Or(max(s.Grace, 0), defaultGrace) }
+
+// open starts argv. What it returns receives the end of the channel.
+func (p *process) open(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (chan channelEnd, error) {
+	p.out = &splitter{token: []byte(p.token), dst: stdout, control: p.onOut}
+	var errOut io.Writer
+	if p.split {
+		p.err = &splitter{token: []byte(p.token), dst: stderr, control: p.onErr, begun: true}
+		errOut = p.err
+	}
+	p.begin = time.Now()
+	ch, err := p.m.o.Transport.Open(ctx, argv, stdin, p.out, errOut)
 	if err != nil {
 		return nil, err
 	}
 	p.ch = ch
 	closed := make(chan channelEnd, 1)
 	go func() { closed <- channelEnd{ch.Wait()} }()
+	return closed, nil
+}
+
+// await waits until the program has begun, or is known not to begin. What broken receives is why
+// nobody waits any longer; it may be nil. A program that nobody waits for is ended.
+func (p *process) await(ctx context.Context, closed chan channelEnd, broken <-chan error) error {
 	select {
 	case <-p.began:
+		return nil
 	case end := <-closed:
 		closed <- end
 		select {
 		case <-p.began: // both at once
+			return nil
 		default:
-			return nil, m.lost(end.err)
+			return p.m.lost(end.err)
 		}
+	case err := <-broken:
+		go p.abandon(closed)
+		return err
 	case <-ctx.Done():
 		// It may have started in this moment: it ends with its group.
 		go p.abandon(closed)
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
+}
+
+// follow has the program owned to its end, once it has begun. An error says why it has not.
+func (p *process) follow(ctx context.Context, s backend.Spec, closed chan channelEnd) error {
 	if p.why != "" {
-		ch.Close()
+		p.ch.Close()
 		<-closed
-		return nil, m.notStarted(s, p.why)
+		return p.m.notStarted(s, p.why)
 	}
 	var cancel <-chan struct{}
 	if !s.Detach {
 		cancel = ctx.Done()
 	}
 	go p.run(closed, cancel)
-	return p, nil
+	return nil
+}
+
+// job checks a command and resolves what it leaves open.
+func (m *Machine) job(ctx context.Context, s backend.Spec, how launch) (sys system, j job, err error) {
+	j.argv = s.Argv
+	switch {
+	case s.Shell != "" && len(j.argv) > 0:
+		return sys, j, errors.New("remote: a command has both a program and shell text; give one")
+	case s.Shell != "":
+		j.argv = []string{"sh", "-c", s.Shell}
+	case len(j.argv) == 0 || j.argv[0] == "":
+		return sys, j, errors.New("remote: the command is empty; give a program or shell text")
+	}
+	if s.Mark != "" && !markName.MatchString(s.Mark) {
+		return sys, j, fmt.Errorf("remote: %q is no mark", s.Mark)
+	}
+	j.dir, j.id, j.grace = s.Dir, s.DirID, int(graceOf(s).Seconds())+1
+	j.merged = sameWriter(s.Stdout, s.Stderr)
+	for _, a := range slices.Concat(j.argv, s.Env, []string{j.dir, j.id}) {
+		if strings.ContainsRune(a, 0) {
+			return sys, j, errors.New("remote: an argument holds a NUL byte, which no program can be given; remove it")
+		}
+	}
+	if how.raw {
+		sys.leader = true
+		if known := m.probed(); known != nil {
+			sys = *known
+		}
+		return sys, j, nil
+	}
+	if sys, err = m.system(ctx); err != nil {
+		return sys, j, err
+	}
+	if j.env = s.Env; j.env == nil {
+		j.env = backend.Environ(sys.caps)
+	}
+	if strings.Contains(j.argv[0], "=") { // env would take it for a variable
+		j.argv = append([]string{"sh", "-c", `exec "$0" "$@"`}, j.argv...)
+	}
+	if s.Lock != nil {
+		j.lock = *s.Lock
+	}
+	j.dir = cmp.Or(s.Dir, m.o.Dir, sys.caps.Home)
+	if !path.IsAbs(j.dir) {
+		return sys, j, fmt.Errorf("remote: the directory %q is not absolute", j.dir)
+	}
+	if at, ok := ctx.Deadline(); ok && !s.Detach {
+		j.limit = int((time.Until(at) + m.o.Slack).Seconds()) + 1
+	}
+	return sys, j, nil
 }
 
 // argv makes the wrapped program.
-func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *process) ([]string, error) {
-	prog := s.Argv
-	switch {
-	case s.Shell != "" && len(prog) > 0:
-		return nil, errors.New("remote: a command has both a program and shell text; give one")
-	case s.Shell != "":
-		prog = []string{"sh", "-c", s.Shell}
-	case len(prog) == 0 || prog[0] == "":
-		return nil, errors.New("remote: the command is empty; give a program or shell text")
-	}
-	if s.Mark != "" && !markName.MatchString(s.Mark) {
-		return nil, fmt.Errorf("remote: %q is no mark", s.Mark)
-	}
-	p.token = random()
-	dir, notes, prefix := s.Dir, "", []string(nil)
+func (m *Machine) argv(sys system, s backend.Spec, how launch, j job, p *process) ([]string, error) {
+	prog, notes := j.argv, ""
 	if !how.raw {
-		sys, err := m.system(ctx)
-		if err != nil {
-			return nil, err
-		}
-		env := s.Env
-		if env == nil {
-			env = backend.Environ(sys.caps)
-		}
-		if strings.Contains(prog[0], "=") { // env would take it for a variable
-			prog = append([]string{"sh", "-c", `exec "$0" "$@"`}, prog...)
-		}
 		if s.Lock != nil {
-			words, err := sys.launcher.argv(p.token, *s.Lock)
+			words, err := sys.launcher.argv(p.token, j.lock)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", m.o.Name, err)
 			}
 			p.silent = sys.launcher.silent()
 			// The launcher begins without a lock, so no variable may tell it what to do; and the
 			// shell before bwrap adds one.
-			if p.silent || !plainEnviron(env) {
-				prog = append(append([]string{"env", "-i"}, env...), prog...)
-				env = backend.Environ(sys.caps)
+			if p.silent || !plainEnviron(j.env) {
+				prog = append(append([]string{"env", "-i"}, j.env...), prog...)
+				j.env = backend.Environ(sys.caps)
 			}
 			prog = append(words, prog...)
 		}
-		prog = append(append([]string{"env", "-i"}, env...), prog...)
-		dir = cmp.Or(s.Dir, m.o.Dir, sys.caps.Home)
-		if !path.IsAbs(dir) {
-			return nil, fmt.Errorf("remote: the directory %q is not absolute", dir)
-		}
+		prog = append(append([]string{"env", "-i"}, j.env...), prog...)
 		notes = m.notes(sys)
-		if !sys.leader {
-			prefix = []string{"setsid"}
-		}
-	} else if sys := m.probed(); sys != nil && !sys.leader {
-		prefix = []string{"setsid"}
 	}
 	streams := "split"
 	switch {
 	case s.Stderr == nil && !p.locked: // a lock has something to say there
 		streams = "quiet"
-	case sameWriter(s.Stdout, s.Stderr):
+	case j.merged:
 		streams = "merged"
 	}
 	p.split = streams == "split"
-	limit := 0
-	if at, ok := ctx.Deadline(); ok && !s.Detach && !how.raw {
-		limit = int((time.Until(at) + m.o.Slack).Seconds()) + 1
+	return m.wrap(sys, []string{p.token, j.dir, j.id, strconv.Itoa(j.limit), strconv.Itoa(j.grace), streams, notes, s.Mark}, prog)
+}
+
+// wrap makes the command of a program in the wrapper, with the wrapper's arguments before it.
+func (m *Machine) wrap(sys system, args, prog []string) ([]string, error) {
+	var prefix []string
+	if !sys.leader {
+		prefix = []string{"setsid"}
 	}
-	argv := append(prefix, "sh", "-c", internal+wrapper, "sh", p.token, dir, s.DirID, strconv.Itoa(limit),
-		strconv.Itoa(int(p.grace.Seconds())+1), streams, notes, s.Mark)
-	argv = append(argv, prog...)
+	argv := slices.Concat(prefix, []string{"sh", "-c", internal + wrapper, "sh"}, args, prog)
 	size := 0
 	for _, a := range argv {
-		if strings.ContainsRune(a, 0) {
-			return nil, errors.New("remote: an argument holds a NUL byte, which no program can be given; remove it")
-		}
 		size += len(a) + 1
 	}
 	if size > argsMax {
@@ -414,6 +478,8 @@ func (p *process) onLock(kind, arg string) {
 		p.beginOne.Do(func() { close(p.began) })
 	case "n":
 		p.setNotStarted("unlocked (" + clip(arg) + ")")
+	case "x": // of a launcher that was given a job
+		p.setNotStarted(cmp.Or(arg, "unknown"))
 	case "h":
 		if h, ok := hit(arg); ok && len(p.hits) < backend.MaxHits && !slices.Contains(p.hits, h) {
 			p.hits = append(p.hits, h)

@@ -23,6 +23,9 @@ func (p *process) Kill() { p.killOnce.Do(func() { close(p.killed) }) }
 // run owns a started program to its end.
 func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 	defer close(p.over)
+	if p.locked {
+		defer p.m.prepareSpare()
+	}
 	var cerr error
 	select {
 	case <-p.done:

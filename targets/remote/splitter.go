@@ -74,6 +74,13 @@ func (s *splitter) pass(b []byte) {
 	}
 }
 
+// to sets where what comes from now on goes.
+func (s *splitter) to(dst io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dst = dst
+}
+
 // flush passes on what was held back.
 func (s *splitter) flush() {
 	s.mu.Lock()
