@@ -123,16 +123,6 @@ type apiSession struct {
 	err      error
 }
 
-// over reports whether the streams have ended.
-func (s *apiSession) over() bool {
-	select {
-	case <-s.copied:
-		return true
-	default:
-		return false
-	}
-}
-
 func (s *apiSession) close() { s.once.Do(s.hijacked.Close) }
 
 func (s *apiSession) wait(ctx context.Context) (bool, error) {

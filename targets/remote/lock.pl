@@ -17,26 +17,7 @@ sub control { syswrite STDERR, join(" ", $token, @_) . chr 10 }
 
 sub broken { control("n", $_[0]); exit 125 }
 
-my @args = splice @ARGV, 0, 12;
-if (!@ARGV) {
-  $guard = eval "sub { $guard }" or exit 125;
-  my ($n, $job) = scalar <STDIN>;
-  exit if !defined $n;
-  read(STDIN, $job, $n) == $n or exit 125;
-  (my $dir, my $id, $limit, $grace, $merged, $env, @ARGV) = split chr 0, $job, -1;
-  pop @ARGV;
-  $env = [splice @ARGV, 0, $env];
-  $n = shift @ARGV;
-  @args = splice @ARGV, 0, $n if $n;
-  my @s = chdir($dir) ? stat(".") : ();
-  if (!@s || $id ne "" && $id ne "$s[0]:$s[1]") {
-    control("x", @s ? "changed" : !-e $dir ? "missing" : -d _ ? "denied" : "notdir");
-    exit 125;
-  }
-  open STDIN, "<", "/dev/null";
-  $limit += time + 1 if $limit;
-}
-our ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets) = @args;
+our ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets) = splice @ARGV, 0, 12;
 our ($prctl, $capget, $capset, $create, $addrule, $restrict, $prlimit, $seccomp, $sendmsg, $recvmsg, $ppoll, $ioctl, $openat, $close,
   $pidfdopen, $pidfdget, $getsockopt, $connect, $bind, $fcntl) = map { 0 + $_ } split /,/, $own;
 
@@ -111,6 +92,26 @@ sub hold {
   return ($l, $version);
 }
 
+# Takes what a job says.
+sub take {
+  ((my $dir, my $id), $limit, $grace, $merged, $env, @ARGV) = split chr 0, $_[0], -1;
+  pop @ARGV;
+  $env = [splice @ARGV, 0, $env];
+  my $n = shift @ARGV;
+  ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets) = splice @ARGV, 0, $n if $n;
+  $limit += time + 1 if $limit;
+  return ($dir, $id);
+}
+
+# Enters the directory of a job, if it is that one.
+sub enter {
+  my ($dir, $id) = @_;
+  my @s = chdir($dir) ? stat(".") : ();
+  return if @s && ($id eq "" || $id eq "$s[0]:$s[1]");
+  control("x", @s ? "changed" : !-e $dir ? "missing" : -d _ ? "denied" : "notdir");
+  exit 125;
+}
+
 # A message with a descriptor.
 sub message {
   my ($nr, $socket, undef, undef) = @_;
@@ -122,10 +123,20 @@ sub message {
 socketpair(my $mine, my $its, 1, 1, 0) or broken("socketpair: $!");
 syscall($prctl, 36, 1, 0, 0, 0); # what loses its parent comes here
 my $parent = $$;
-my $child = fork;
+my $waits = !@ARGV;
+$waits and $guard = eval "sub { $guard }" || exit 125;
+my $child = fork; # before there is a job, since it takes a while
 defined $child or broken("fork: $!");
 if (!$child) {
   close $mine;
+  if ($waits) {
+    my ($n, $job) = scalar <STDIN>;
+    exit if !defined $n;
+    read(STDIN, $job, $n) == $n or exit 125;
+    syswrite $its, pack("L", $n) . $job;
+    enter(take($job));
+    open STDIN, "<", "/dev/null";
+  }
   my ($l, $version) = hold($parent);
   my ($byte, $with) = (chr $version, pack("QllLL", 20, 1, 1, $l, 0));
   message($sendmsg, $its, $byte, $with) == 1 or broken("sendmsg: $!");
@@ -138,6 +149,13 @@ if (!$child) {
 }
 close $its;
 $SIG{$_} = "IGNORE" for qw(TERM INT HUP QUIT PIPE);
+if ($waits) {
+  my ($n, $job) = ("", "");
+  sysread($mine, $n, 4) == 4 or exit;
+  $n = unpack "L", $n;
+  sysread($mine, $job, $n - length $job, length $job) or exit 125 while length $job < $n;
+  take($job);
+}
 vec(my $byte, 0, 8) = 0; # buffers of their own
 vec(my $with, 23, 8) = 0;
 if (message($recvmsg, $mine, $byte, $with) != 1) {

@@ -136,7 +136,25 @@ func (m *Machine) Follow(ctx context.Context, mark string, s backend.Spec) (back
 	src.out = &splitter{dst: s.Stdout, control: src.control}
 	src.err = &splitter{dst: s.Stderr, control: src.control, begun: true}
 	s.Stdout, s.Stderr = src.out, src.err
-	return follow.Process(ctx, src, mark, followEvery, s)
+	p, err := follow.Process(ctx, src, mark, followEvery, s)
+	if err != nil {
+		return nil, err
+	}
+	return followed{p, src}, nil
+}
+
+// followed is a process whose last bytes may look like the begin of a control line.
+type followed struct {
+	backend.Process
+	src *source
+}
+
+// Wait implements backend.Process.
+func (f followed) Wait() (backend.Result, error) {
+	res, err := f.Process.Wait()
+	f.src.out.flush()
+	f.src.err.flush()
+	return res, err
 }
 
 // source implements follow.Source for one process.

@@ -3,11 +3,13 @@ package remote_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"countersign/targets/backend"
 	"countersign/targets/remote"
@@ -58,5 +60,26 @@ func TestARecordThatCannotBeReadIsNotTakenForNone(t *testing.T) {
 	w.tired.Store(false)
 	if note, err := m.Testify(t.Context(), mark); err != nil || note.Code != 3 || note.Ended.IsZero() {
 		t.Errorf("testified %+v %v", note, err)
+	}
+}
+
+// What a process printed last may begin as a control line does, and no such line follows where its
+// shell was killed.
+func TestWhatWasPrintedLastIsFollowedToTheLastByte(t *testing.T) {
+	m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test"})
+	t.Cleanup(m.Close)
+	mark := fmt.Sprint("lastbyte-", time.Now().UnixNano()) // it never ends, so nothing deletes its record
+	p, err := m.Start(t.Context(), backend.Spec{Shell: "printf abc; printf 'no c' >&2; kill -9 $PPID", Stdout: io.Discard, Stderr: &strings.Builder{}, Mark: mark})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = p.Wait()
+	var out, errOut strings.Builder
+	f, err := m.Follow(t.Context(), mark, backend.Spec{Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Wait(); !errors.Is(err, backend.ErrLost) || out.String() != "abc" || errOut.String() != "no c" {
+		t.Errorf("%q, %q: %v", out.String(), errOut.String(), err)
 	}
 }
