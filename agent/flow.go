@@ -139,8 +139,9 @@ func (w *worker) flowEnded(ctx context.Context, s step, wf *workflow.Workflow, e
 	}, resultOf(up, r))
 }
 
-// putTicks updates the post that shows a workflow's progress.
+// putTicks updates the post that shows a workflow's progress, and the list of runs.
 func (w *worker) putTicks(tx store.Tx, n *turn, wf *workflow.Workflow) {
+	w.putRun(tx, n, wf, "")
 	text := workflow.Ticks(wf, n.begin.Inputs, w.pastSteps(n))
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
 }
@@ -149,6 +150,7 @@ func (w *worker) putTicks(tx store.Tx, n *turn, wf *workflow.Workflow) {
 // question.
 func (w *worker) flowStopped(tx store.Tx, n *turn, by chat.User) {
 	if wf, err := workflow.Stored(n.begin.Name, []byte(n.begin.Source)); err == nil {
+		w.putRun(tx, n, wf, "stopped by "+by.Name)
 		text := workflow.TicksStopped(wf, n.begin.Inputs, w.pastSteps(n), by.Name)
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
 	}

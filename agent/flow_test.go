@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/agent/llm"
+	"countersign/store"
 )
 
 const testFlow = `name: test
@@ -122,6 +124,7 @@ func TestWorkflows(t *testing.T) {
 		if w.sh.count("touch 'right'") != 1 || w.sh.count("df") != 0 || !strings.Contains(w.post("flow/"), "▶") {
 			t.Fatalf("%v %q", w.sh.ran, w.post("flow/"))
 		}
+		w.ran("test: ☑☑☑▶☐☐ ")
 		w.again()
 		time.Sleep(11 * time.Minute)
 		w.settle()
@@ -131,6 +134,7 @@ func TestWorkflows(t *testing.T) {
 		if !w.said("It was right, and the model says: better") || !w.said("the workflow said {") || strings.Contains(w.post("flow/"), "▶") {
 			t.Fatalf("%+v", w.posts())
 		}
+		w.ran("test: ☑☑☑☑☑☑ done")
 	})
 	run(t, "a question is answered by a message, and an answer that is none of the choices is asked for again", runs, func(t *testing.T, w *world) {
 		w.say("run it")
@@ -154,6 +158,7 @@ func TestWorkflows(t *testing.T) {
 		if len(w.sh.ran) != 1 || !w.said("ended early") || !w.said("denied by alice") {
 			t.Fatalf("%v %+v", w.sh.ran, w.posts())
 		}
+		w.ran("test: ☑☑✗––– ended early")
 	})
 	run(t, "a step is tried again as often as the runbook says, and the same look may come often", func(ctx context.Context, r llm.Request) (llm.Reply, error) {
 		reply, err := runs(ctx, r)
@@ -179,7 +184,28 @@ func TestWorkflows(t *testing.T) {
 			t.Fatalf("%+v", w.posts())
 		}
 		w.late(t, button)
+		w.ran("test: ☑✗☐☐☐☐ stopped by alice")
 	})
+}
+
+// ran checks the only run that is known: name, signs of the steps, and how it ended.
+func (w *world) ran(want string) {
+	w.t.Helper()
+	var all []string
+	err := w.db.View(w.t.Context(), func(tx store.Tx) error {
+		all = nil
+		for _, r := range agent.Runs(tx) {
+			text := r.Name + ": "
+			for _, s := range r.Steps {
+				text += s.State.Mark()
+			}
+			all = append(all, text+" "+r.End)
+		}
+		return nil
+	})
+	if err != nil || len(all) != 1 || all[0] != want {
+		w.t.Errorf("%q, want %q: %v", all, want, err)
+	}
 }
 
 // late presses a button of a question that nobody asks any more.

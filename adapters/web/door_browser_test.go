@@ -140,6 +140,10 @@ func TestSigningOutEverywhereInABrowser(t *testing.T) {
 	s.ask()
 	other := s.another()
 	other.ask()
+	s.press("settings", "#settings")
+	s.until(`document.querySelector('#settings-box').open`)
+	s.shot("54-settings")
 	s.do("everywhere", click("#logout-all"), onScreen("#login-form"))
+	s.is(`!document.querySelector('#settings-box').open`)
 	other.until(`!document.querySelector('#login').hidden && document.querySelector('#app').hidden`)
 }

@@ -50,11 +50,11 @@ func TestNotificationsInTheBrowser(t *testing.T) {
 	}
 	s.ask()
 	s.do("watching the worker", cmd(serviceworker.Enable, cdp.Empty{}), allow("denied"))
-	s.press("the dialog", "#notify")
-	s.until(`document.querySelector('#notify-box').open && document.querySelector('#notify-state').textContent.includes('blocks notifications') && document.querySelector('#notify-here').disabled`)
-	s.do("closing it", click("#notify-box .choices button"), allow("granted"))
-	s.press("the dialog again", "#notify")
-	s.until(`document.querySelector('#notify-box').open`)
+	s.press("the dialog", "#settings")
+	s.until(`document.querySelector('#settings-box').open && document.querySelector('#notify-state').textContent.includes('blocks notifications') && document.querySelector('#notify-here').disabled`)
+	s.do("closing it", click("#settings-box .choices button"), allow("granted"))
+	s.press("the dialog again", "#settings")
+	s.until(`document.querySelector('#settings-box').open`)
 	s.press("on, without a push service", "#notify-here")
 	s.until(`document.querySelector('#notify-error').textContent.startsWith('The browser couldn’t subscribe: ')`)
 	s.do("a push service", script(`{
@@ -70,11 +70,11 @@ func TestNotificationsInTheBrowser(t *testing.T) {
 	s.until(`document.querySelector('#notify-kept').textContent === 'Saved.'`)
 	s.shot("50-notifications")
 	s.show(look{name: "phone", width: 390, height: 844, scheme: "dark"})
-	s.is(`document.querySelector('#notify-box').scrollWidth <= document.querySelector('#notify-box').clientWidth`)
+	s.is(`document.querySelector('#settings-box').scrollWidth <= document.querySelector('#settings-box').clientWidth`)
 	s.shot("51-notifications-phone")
 	s.show(looks[0])
 	s.do("no quiet hours", script(`{ for (const id of ['notify-from', 'notify-to']) document.getElementById(id).value = ''; document.getElementById('notify-to').dispatchEvent(new Event('change', { bubbles: true })); }`))
-	s.do("closing it", click("#notify-box .choices button"))
+	s.do("closing it", click("#settings-box .choices button"))
 
 	now := time.Now()
 	var cards []chat.HomeCard

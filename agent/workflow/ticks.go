@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// marks are the signs of the states.
-func (s State) mark() string {
+// Mark is the sign of a state.
+func (s State) Mark() string {
 	switch s {
 	case Active:
 		return "▶"
@@ -58,7 +58,7 @@ func ticks(w *Workflow, next Step, out []Outcome) string {
 		if (o.Kind == KindDone || o.Kind == KindFailed) && o.State != Passed && o.State != Failed {
 			continue
 		}
-		fmt.Fprintf(&b, "- %s %s%s\n", o.State.mark(), plain(o.Title, maxShort), about(&w.steps[i], &o, next))
+		fmt.Fprintf(&b, "- %s %s%s\n", o.State.Mark(), plain(o.Title, maxShort), about(&w.steps[i], &o, next))
 	}
 	steps := b.String()
 	switch next.Kind {

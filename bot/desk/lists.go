@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/agent/spend"
+	"countersign/agent/workflow"
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/store"
@@ -68,8 +71,8 @@ func NewLists(h *Home, redact func(string) string, more ...Page) Lists {
 	l.pages = append([]Page{
 		{ID: "approvals", Title: "Approvals", About: sayApprovals, Columns: []string{"When", "What", "Risk", "Asked by", "Decision", "Outcome"}, Rows: l.approvals},
 		{ID: "terminals", Title: "Terminals", About: sayTerminals, Columns: []string{"Session", "Target", "Since", "Keyboard", "State"}, Rows: l.terminals},
-		{ID: "targets", Title: "Targets", About: sayListTargets, Columns: []string{"Target", "Kind", "State", "Reads", "Approvers"}, Rows: l.targets},
-		{ID: "runbooks", Title: "Runbooks", About: sayRunbooks, Columns: []string{"Name", "What it does", "Inputs"}, Rows: l.runbooks},
+		{ID: "targets", Title: "Targets", About: sayListTargets, Columns: []string{"Target", "Kind", "State", "Answers in", "Reads", "Approvers"}, Rows: l.targets},
+		{ID: "runbooks", Title: "Runbooks", About: sayRunbooks, Columns: []string{"Name", "What it does", "Inputs"}, Fields: func() []chat.Blank { return []chat.Blank{runbooksOf} }, Rows: l.runbooks},
 		{ID: "cost", Title: "Cost", About: sayCost, Columns: []string{"Day", "Cost", "Tokens"}, Fields: func() []chat.Blank { return []chat.Blank{costBy} }, Rows: l.cost},
 		{ID: "audit", Title: "Audit", About: sayAudit, Columns: []string{"When", "What", "Who", "Where", "Command or note"}, Rows: l.audit},
 	}, more...)
@@ -249,27 +252,57 @@ func (l Lists) terminals(ctx context.Context, q chat.ListQuestion) (a Answer, er
 	return a, nil
 }
 
-// targets are the configured ones, as they were reached last.
-func (l Lists) targets(context.Context, chat.ListQuestion) (a Answer, err error) {
+// targets are the configured ones. Those that were reached are asked now how they are.
+func (l Lists) targets(ctx context.Context, _ chat.ListQuestion) (a Answer, err error) {
 	t := Targets{Targets: l.home.commands.Targets}
-	for _, m := range t.Machines.Sorted() {
-		state, reads := text("not reached yet"), ""
-		if o := m.State(); o != nil {
-			state = chat.Cell{Text: "reached", Tone: chat.ToneGood}
-			if o.Notice != "" {
-				state.Text += ", no terminals"
+	all := t.Machines.Sorted()
+	a.Rows = make([]chat.Row, len(all))
+	var asked sync.WaitGroup
+	for i, m := range all {
+		asked.Go(func() {
+			state, took, reads := text("not reached yet"), text(""), ""
+			if o := m.State(); o != nil {
+				state, took = answers(m.Ping(ctx))
+				if o.Notice != "" {
+					state.Text += ", no terminals"
+				}
+				reads = t.held(m.Name, o.Caps.Lock)
 			}
-			reads = t.held(m.Name, o.Caps.Lock)
-		}
-		a.Rows = append(a.Rows, chat.Row{Cells: []chat.Cell{
-			code(m.Name), text(strings.TrimSpace(m.Config.Kind + t.Labels(m.Name))), state, text(reads), text(strings.Join(m.Config.Approvers, ", ")),
-		}})
+			a.Rows[i].Cells = []chat.Cell{
+				code(m.Name), text(strings.TrimSpace(m.Config.Kind + t.Labels(m.Name))), state, took, text(reads), text(strings.Join(m.Config.Approvers, ", ")),
+			}
+		})
 	}
+	asked.Wait()
 	return a, nil
 }
 
-// runbooks are the workflows, each with what begins it.
-func (l Lists) runbooks(context.Context, chat.ListQuestion) (a Answer, err error) {
+// answers are a target's state and how long it took to answer.
+func answers(took time.Duration, err error) (state, in chat.Cell) {
+	switch {
+	case err != nil:
+		return chat.Cell{Text: "does not answer", Tone: chat.ToneBad}, text("")
+	case took < time.Millisecond:
+		return chat.Cell{Text: "reached", Tone: chat.ToneGood}, text("under 1 ms")
+	}
+	return chat.Cell{Text: "reached", Tone: chat.ToneGood}, text(fmt.Sprint(took.Milliseconds(), " ms"))
+}
+
+// runbooksOf is what of runbooks is shown.
+var runbooksOf = chat.Blank{Name: "show", Label: "Show", Choices: []string{"runbooks", "runs"}, Value: "runbooks"}
+
+// runbooks are the workflows, each with what begins it, or how far those are that were begun.
+func (l Lists) runbooks(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
+	if q.Value(runbooksOf) == "runs" {
+		err = l.home.commands.DB.View(ctx, func(tx store.Tx) error {
+			a = Answer{Columns: []string{"Runbook", "Steps", "Now", "State", "Began"}}
+			for _, r := range agent.Runs(tx) {
+				a.Rows = append(a.Rows, runRow(r, own(r.Thread, q)))
+			}
+			return nil
+		})
+		return a, err
+	}
 	lib := l.home.commands.Runbooks.Library
 	for _, name := range lib.Names() {
 		wf, err := lib.Get(name)
@@ -289,6 +322,36 @@ func (l Lists) runbooks(context.Context, chat.ListQuestion) (a Answer, err error
 		a.Rows = append(a.Rows, chat.Row{Cells: []chat.Cell{code(name), text(wf.Description), text(strings.Join(inputs, ", "))}, Say: strings.Join(say, " "), Do: "Start"})
 	}
 	return a, nil
+}
+
+// runRow is how far a runbook is. Of other networks' threads it is told that much, and no step.
+func runRow(r agent.Run, whole bool) chat.Row {
+	var marks strings.Builder
+	past, now := 0, ""
+	for _, s := range r.Steps {
+		marks.WriteString(s.State.Mark())
+		switch s.State {
+		case workflow.Active, workflow.Failed:
+			now = s.Title
+		case workflow.Passed, workflow.Skipped:
+			past++
+		case workflow.Pending:
+		}
+	}
+	state := chat.Cell{Text: "running"}
+	switch r.End {
+	case "":
+	case "done":
+		state, now = chat.Cell{Text: r.End, Tone: chat.ToneGood}, ""
+	default:
+		state = chat.Cell{Text: r.End, Tone: chat.ToneBad}
+	}
+	row := chat.Row{Thread: r.Thread}
+	if !whole {
+		row.Thread, now = "", "in "+networkOf(r.Thread)
+	}
+	row.Cells = []chat.Cell{code(r.Name), text(fmt.Sprintf("%s %d of %d", marks.String(), past, len(r.Steps))), text(now), state, {At: r.Began}}
+	return row
 }
 
 // costBy is what costs are told apart by.

@@ -103,6 +103,13 @@ type Machine struct {
 
 	mu   sync.Mutex
 	open *Opened
+
+	ping struct {
+		mu   sync.Mutex // held while it is asked
+		at   time.Time
+		took time.Duration
+		err  error
+	}
 }
 
 // Opened is what an open machine has.
@@ -273,6 +280,32 @@ func (m *Machine) tmuxDir() string {
 func (m *Machine) limits() session.Limits {
 	t := m.opts.File.Tmux
 	return session.Limits{Sessions: t.MaxSessions, Panes: t.MaxPanes, Target: t.MaxTargetSessions, Instance: t.MaxInstanceSessions, Idle: t.Idle}
+}
+
+const (
+	// pingAge is how long one ping serves everybody, and pingTime how long an answer is waited for.
+	pingAge  = 5 * time.Second
+	pingTime = 2 * time.Second
+)
+
+// Ping returns how long a machine that is open takes to answer a question about a file, as it was at
+// most 5 s ago. The error says why it does not answer within 2 s.
+func (m *Machine) Ping(ctx context.Context) (time.Duration, error) {
+	p := &m.ping
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.at.IsZero() && time.Since(p.at) < pingAge {
+		return p.took, p.err
+	}
+	asked, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	begin := time.Now()
+	_, err := m.Target.FS().Stat(asked, "/")
+	if ctx.Err() != nil { // whoever asked has left
+		return 0, ctx.Err()
+	}
+	p.at, p.took, p.err = time.Now(), time.Since(begin), err
+	return p.took, p.err
 }
 
 // Close ends the connection to the machine; what runs there stays.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,39 @@ func (c *chatter) checkTicks(name string) {
 	}
 }
 
+// list checks that a row of a list of the console begins with a name and has some texts.
+func (c *chatter) list(id string, fields map[string]string, name string, want ...string) {
+	c.t.Helper()
+	var out struct {
+		Rows []struct {
+			Thread string
+			Cells  []struct{ Text string }
+		}
+	}
+	if _, err := c.p.do(http.MethodPost, "/api/lists/"+id, map[string]any{"fields": fields}, &out); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, r := range out.Rows {
+		if r.Cells[0].Text != name {
+			continue
+		}
+		text := fmt.Sprint(r.Cells)
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				c.t.Errorf("the list of %s does not say %q of %s: %s", id, w, name, text)
+			}
+		}
+		return
+	}
+	c.t.Errorf("the list of %s has no %s: %+v", id, name, out.Rows)
+}
+
+// run checks what the list of runs says of a runbook that was begun once.
+func (c *chatter) run(name, state string) {
+	c.t.Helper()
+	c.list("runbooks", map[string]string{"show": "runs"}, name, state, "☑", " of ")
+}
+
 // TestAgentsQ23DiskFullEmptiesTheFileThatAPersonChose runs the shipped runbook against a real
 // directory with a large file: it looks, the model says what it sees, a person names the file,
 // its card is approved, and the file is empty. Q-23.
@@ -77,6 +111,7 @@ func TestAgentsQ23DiskFullEmptiesTheFileThatAPersonChose(t *testing.T) {
 	if n := c.cards(); len(n) != 0 {
 		t.Errorf("its looks ask: %q", n)
 	}
+	c.run("disk-full", "running")
 	c.tell(big)
 	c.sees("button: Approve (")
 	page := c.page()
@@ -97,6 +132,8 @@ func TestAgentsQ23DiskFullEmptiesTheFileThatAPersonChose(t *testing.T) {
 		t.Errorf("the other file is %v, %v", st, err)
 	}
 	c.checkTicks("disk-full")
+	c.run("disk-full", "done")
+	c.list("targets", nil, "local", "reached", "ms")
 	c.sees("**disk-full** is done. " + big + " is empty now.")
 	if n := c.cards(); len(n) != 1 {
 		t.Errorf("%d cards: %q", len(n), n)

@@ -117,10 +117,10 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one passkey"), keys("#passkeys-name", "Laptop"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"))
 	alice.picture("passkeys")
 	alice.do("another one", keys("#passkeys-name", "Same laptop"), pressed("Add a passkey"), shows("#passkeys-error", "has a passkey here already"))
-	alice.do("closing", script(`document.querySelector('#passkeys-box').close()`))
+	alice.do("closing", script(`document.querySelector('#settings-box').close()`))
 	bob.enter(b.link(t, "bob"))
-	bob.do("adding a passkey", script(`document.querySelector('#passkeys').click()`), shows("#passkeys-state", "With a passkey"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "not confirmed yet"),
-		script(`document.querySelector('#passkeys-box').close()`))
+	bob.do("adding a passkey", script(`document.querySelector('#settings').click()`), shows("#passkeys-state", "With a passkey"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "not confirmed yet"),
+		script(`document.querySelector('#settings-box').close()`))
 
 	dave := b.browser(t, "dave", 1280, 800)
 	dave.enter(b.link(t, "dave"))
@@ -131,8 +131,8 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 	open(bob)
 	bob.approves(shows("#log .card.open .notice", "Nobody has confirmed this passkey yet"))
 
-	alice.do("confirming bob's", script(`document.querySelector('#passkeys').click()`), shows("#passkeys-waiting", "bob"), pressed("Confirm"), until(`document.querySelector('#passkeys-others').hidden`),
-		script(`document.querySelector('#passkeys-box').close()`))
+	alice.do("confirming bob's", script(`document.querySelector('#settings').click()`), shows("#passkeys-waiting", "bob"), pressed("Confirm"), until(`document.querySelector('#passkeys-others').hidden`),
+		script(`document.querySelector('#settings-box').close()`))
 	open(alice)
 	yes, no := true, false
 	alice.do("a device that refuses", hers.verifies(false))
@@ -157,7 +157,7 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 
 	dave.do("asking again", keys("#text", "please two"+kb.Enter), shows("#log .card.open", "needs 2 of oncall"))
 	alice.approves(shows("#told", "still needs 1 of 2"))
-	alice.do("removing the passkey", script(`document.querySelector('#passkeys').click()`), pressed("Remove"), until(`!document.querySelector('#passkeys-mine').childElementCount`))
+	alice.do("removing the passkey", script(`document.querySelector('#settings').click()`), pressed("Remove"), until(`!document.querySelector('#passkeys-mine').childElementCount`))
 	bob.approves(shows("#log", "isn't registered here"))
 	if lines(ran) != 1 {
 		t.Fatalf("it ran %d times", lines(ran))
@@ -284,7 +284,7 @@ func TestAPressOnSlackIsSignedInTheConsole(t *testing.T) {
 	alice := w.bot.browser(t, "alice", 390, 844)
 	alice.device()
 	alice.enter(w.bot.link(t, "alice", "--passkey"))
-	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one passkey"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"), script(`document.querySelector('#passkeys-box').close()`))
+	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one passkey"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"), script(`document.querySelector('#settings-box').close()`))
 	root := w.ask("UBOB", "COPS", "fix it")
 	w.press("UALICE", "COPS", root, "Approve")
 	w.told("COPS", "UALICE", "needs your passkey")

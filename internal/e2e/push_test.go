@@ -53,7 +53,7 @@ groups:
 	fx := newFirefox(t, service.url)
 	fx.open(b.link(t, "ben"))
 	fx.until(`document.querySelector('#me-name')?.textContent === 'ben'`)
-	fx.until(`(document.querySelector('#notify')?.click(), document.querySelector('#notify-box').open)`)
+	fx.until(`(document.querySelector('#settings')?.click(), document.querySelector('#settings-box').open)`)
 	fx.until(`(() => { const b = document.querySelector('#notify-here'); if (b.textContent.startsWith('Stop')) return true;
 		if (!b.disabled && !b.classList.contains('busy') && !globalThis.asked) { globalThis.asked = true; b.click(); } return false; })()`)
 	if got := fx.value(`(async () => (await (await navigator.serviceWorker.ready).pushManager.getSubscription()).endpoint)()`); !strings.HasPrefix(got, service.srv.URL) {
@@ -79,7 +79,7 @@ groups:
 	if _, err := os.Stat(filepath.Join(dir, "done")); err == nil {
 		t.Fatal("the command ran")
 	}
-	fx.until(`(document.querySelector('#notify-box').close(), navigator.serviceWorker.dispatchEvent(new MessageEvent('message', { data: { card: globalThis.told.data.card } })), document.activeElement.closest('[data-card]') !== null)`)
+	fx.until(`(document.querySelector('#settings-box').close(), navigator.serviceWorker.dispatchEvent(new MessageEvent('message', { data: { card: globalThis.told.data.card } })), document.activeElement.closest('[data-card]') !== null)`)
 	fx.until(`(() => { const b = document.activeElement.closest('[data-card]').querySelector('button[data-style=approve]').getBoundingClientRect(); return b.top >= 0 && b.bottom <= innerHeight; })()`)
 
 	// A browser that has left is not sent anything again.

@@ -11,6 +11,7 @@ import { List } from './list.js';
 import { Lists } from './lists.js';
 import { Notify } from './notify.js';
 import { Passkeys, takeTicket, showTicket } from './passkeys.js';
+import { Settings } from './settings.js';
 import { listen } from './keys.js';
 import { say } from './sentences.js';
 
@@ -24,6 +25,7 @@ let home;
 let list;
 let notify;
 let passkeys;
+let settings;
 let lists;
 let opened = null; // what the conversation on screen is called and how it stands
 let current = null; // thread id, null for a new conversation
@@ -77,6 +79,7 @@ async function enter() {
     lists = new Lists(startLine, (id) => list.find(id)?.title || '');
     notify = new Notify(toCard);
     passkeys = new Passkeys();
+    settings = new Settings([notify, passkeys]);
     listen({ escape, search, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
     wire();
   }
@@ -90,7 +93,8 @@ async function enter() {
   notify.begin(me.notifications);
   await Promise.all([route(), refresh()]);
   await showTicket();
-  passkeys.begin(me.passkeys, me.invited);
+  passkeys.begin(me.passkeys);
+  if (me.invited && me.passkeys && !api.readOnly) await settings.show();
   showCard(); // the page can be used from here on: what is opened later must not be opened over
 }
 
@@ -138,6 +142,7 @@ function wire() {
   });
   $('logout-all').addEventListener('click', async () => {
     terminals?.hide();
+    settings?.hide();
     try { await api.logoutEverywhere(); askLogin(''); } catch (e) { complain(e); }
   });
   for (const id of ['help', 'help-too']) $(id).addEventListener('click', () => $('keys').showModal());

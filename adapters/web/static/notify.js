@@ -14,7 +14,6 @@ export class Notify {
       this.worker = navigator.serviceWorker.register('/sw.js').catch(() => null);
       navigator.serviceWorker.addEventListener('message', (e) => { if (e.data?.card !== undefined) open(e.data.card); });
     }
-    $('notify').addEventListener('click', () => this.show());
     $('notify-here').addEventListener('click', () => this.turn());
     $('notify-form').addEventListener('change', () => this.keep());
   }
@@ -34,12 +33,12 @@ export class Notify {
     return reg ? reg.pushManager.getSubscription() : null;
   }
 
-  async show() {
+  async refresh() {
+    if ($('notify').hidden) return;
     $('notify-error').textContent = '';
     try {
       this.data = await api.notifications();
       await this.draw();
-      if (!$('notify-box').open) $('notify-box').showModal();
     } catch (e) { $('notify-error').textContent = e.message; }
   }
 
@@ -74,20 +73,20 @@ export class Notify {
         this.id = (await api.addDevice(now, deviceName())).id;
       }
     } catch (e) {
-      await this.show();
+      await this.refresh();
       $('notify-error').textContent = e.message;
       return;
     } finally {
       $('notify-here').classList.remove('busy');
     }
-    await this.show();
+    await this.refresh();
   }
 
   async end(id) {
     try {
       if (id === this.id) await (await this.subscription())?.unsubscribe();
       await api.endDevice(id);
-      await this.show();
+      await this.refresh();
       $('notify-here').focus();
     } catch (e) { $('notify-error').textContent = e.message; }
   }

@@ -46,20 +46,14 @@ async function made(n) {
 
 export class Passkeys {
   constructor() {
-    $('passkeys').addEventListener('click', () => this.show());
     $('passkeys-form').addEventListener('submit', (e) => { e.preventDefault(); this.add(); });
   }
 
-  begin(has, invited) {
-    $('passkeys').hidden = !has || Boolean(api.readOnly);
-    if (has && invited && !api.readOnly) this.show();
-  }
+  begin(has) { $('passkeys').hidden = !has || Boolean(api.readOnly); }
 
-  async show() {
-    try {
-      await this.draw();
-      if (!$('passkeys-box').open) $('passkeys-box').showModal();
-    } catch (e) { this.fail(e); }
+  async refresh() {
+    if ($('passkeys').hidden) return;
+    try { await this.draw(); } catch (e) { this.fail(e); }
   }
 
   fail(e) { $('passkeys-error').textContent = e.message; }
@@ -76,11 +70,11 @@ export class Passkeys {
   }
 
   async act(does) {
-    $('passkeys-box').classList.add('busy');
+    $('passkeys').classList.add('busy');
     try {
       await does();
       await this.draw();
-    } catch (e) { this.fail(e); } finally { $('passkeys-box').classList.remove('busy'); }
+    } catch (e) { this.fail(e); } finally { $('passkeys').classList.remove('busy'); }
   }
 
   add() {
