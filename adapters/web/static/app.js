@@ -91,9 +91,9 @@ async function enter() {
   shares.may = shares.has && !api.readOnly;
   lists.name(api.readOnly ? [] : me.lists);
   notify.begin(me.notifications);
+  passkeys.begin(me.passkeys);
   await Promise.all([route(), refresh()]);
   await showTicket();
-  passkeys.begin(me.passkeys);
   if (me.invited && me.passkeys && !api.readOnly) await settings.show();
   showCard(); // the page can be used from here on: what is opened later must not be opened over
 }
