@@ -18,6 +18,15 @@ type Profile struct {
 	ReadOnly bool // only proven reads may run
 }
 
+// Command is what "exec" runs.
+type Command struct {
+	Target, Text string
+	Program      string // for which a person runs it; "" is the person
+	// Dir is where a program would run it itself, on a machine that is no target, and Shell by what;
+	// "" is not known.
+	Dir, Shell string
+}
+
 // Desk knows what a thread works with: who leads its conversations, and what its chat
 // words ask for beyond the transcript. Texts are for people, in Markdown; an error means
 // that the message has to be delivered again.
@@ -33,7 +42,7 @@ type Desk interface {
 	Use(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error)
 	// Exec finds the call that runs a person's command on a target, which becomes the thread's own;
 	// why says why there is none.
-	Exec(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target, command string) (c llm.Call, why string)
+	Exec(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, what Command) (c llm.Call, why string)
 	// Role answers the chat word "role": it lists the roles, or gives the thread one.
 	Role(ctx context.Context, thread chat.ThreadID, by chat.User, role string) (string, error)
 
@@ -97,7 +106,7 @@ func (NoDesk) Use(context.Context, chat.ThreadID, chat.User, []string, string) (
 }
 
 // Exec implements [Desk].
-func (NoDesk) Exec(context.Context, chat.ThreadID, chat.User, []string, string, string) (c llm.Call, why string) {
+func (NoDesk) Exec(context.Context, chat.ThreadID, chat.User, []string, Command) (c llm.Call, why string) {
 	return llm.Call{}, sayOneTarget
 }
 

@@ -13,7 +13,7 @@ import (
 // exec runs the command of a person's own word on a target, without the model: by the same proof,
 // card and record as any other.
 func (a *Agent) exec(ctx context.Context, ev chat.Event, w word) error {
-	c, why := a.cfg.Desk.Exec(ctx, ev.Thread, ev.From, ev.Groups, w.id, w.command)
+	c, why := a.cfg.Desk.Exec(ctx, ev.Thread, ev.From, ev.Groups, Command{Target: w.id, Text: w.command, Program: w.to, Dir: w.dir, Shell: w.shell})
 	if why != "" {
 		return a.answer(ctx, ev, why)
 	}
@@ -65,10 +65,17 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 			ExitCode *int   `json:"exit_code"`
 			Stdout   string `json:"stdout"`
 			Stderr   string `json:"stderr"`
+			Allowed  bool   `json:"allowed"`
+			Command  string `json:"command"`
 		} `json:"result"`
 	}
-	if json.Unmarshal([]byte(r.Text), &env) == nil && env.Result.ExitCode != nil {
+	read := json.Unmarshal([]byte(r.Text), &env) == nil
+	if read && env.Result.ExitCode != nil {
 		x.ExitCode, x.Stdout, x.Stderr = env.Result.ExitCode, env.Result.Stdout, env.Result.Stderr
+		return
+	}
+	if read && !r.Failed && env.Result.Allowed {
+		x.Allowed, x.Command = true, env.Result.Command
 		return
 	}
 	x.Note = noteOf(r)

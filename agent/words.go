@@ -27,8 +27,9 @@ type word struct {
 	to     string // whom the keyboard is handed to, or the program for which a person runs a command
 	reason string
 	inputs map[string]string // of a workflow
-	// command is the text that exec runs.
-	command string
+	// command is the text that exec runs, for the program "to". Of a program that runs it itself, dir
+	// and shell say where and how.
+	command, dir, shell string
 }
 
 // oddID matches a word that may be an id. prose lists words that match but are not ids.
@@ -36,8 +37,9 @@ var oddID = regexp.MustCompile(`^[A-Za-z0-9]{2,20}$`)
 
 var prose = strings.Fields("it this that them all these those everything nothing access both me him her us please now again yes no")
 
-// execWord matches a command that a person runs on a target, and for which program of theirs.
-var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+?)(?:\s+for\s+([A-Za-z0-9][A-Za-z0-9 ._/@-]{0,59}))?:\s+(.*)$`)
+// execWord matches a command that a person runs on a target, for which program of theirs, and in
+// which directory (quoted as in JSON) by which shell that would run it.
+var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+?)(?:\s+for\s+([A-Za-z0-9][A-Za-z0-9 ._/@-]{0,59}))?(?:\s+in\s+("(?:[^"\\]|\\.)*")(?:\s+by\s+([a-z]{1,20}))?)?:\s+(.*)$`)
 
 var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
 
@@ -49,7 +51,8 @@ func parseWord(text string) (word, bool) {
 		return word{}, false
 	}
 	if m := execWord.FindStringSubmatch(strings.TrimSpace(text)); m != nil {
-		return word{verb: "exec", id: m[1], to: m[2], command: m[3]}, true
+		w := word{verb: "exec", id: m[1], to: m[2], shell: m[4], command: m[5]}
+		return w, m[3] == "" || json.Unmarshal([]byte(m[3]), &w.dir) == nil
 	}
 	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
 	switch verb {

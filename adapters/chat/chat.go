@@ -218,6 +218,10 @@ type Executed struct {
 	Failed   bool      `json:"failed,omitempty"`  // or it was not run
 	Unknown  bool      `json:"unknown,omitempty"` // nobody knows how it ended
 	Note     string    `json:"note,omitempty"`    // why it was not run, or why nobody knows
+	// Allowed says that the program that asked may run Command itself: what it asked for, or what
+	// people made of it.
+	Allowed bool   `json:"allowed,omitempty"`
+	Command string `json:"command,omitempty"`
 }
 
 // ExecState says how far a command is.

@@ -110,7 +110,7 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 		if whole || !foreign(x.Thread) {
 			return c, true
 		}
-		c.ID, c.Card = alias(x.ID), outside(x.card)
+		c.ID, c.Card = alias(x.ID), elsewhere(x.card)
 		return c, writes
 	}
 	for _, x := range s.open {
@@ -164,9 +164,9 @@ func alias(id approvals.ID) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// outside is a card for those who are not in its thread: what is done where, by whom, and how
+// elsewhere is a card for those who are not in its thread: what is done where, by whom, and how
 // it went, and nothing that was written or printed there.
-func outside(c chat.Card) chat.Card {
+func elsewhere(c chat.Card) chat.Card {
 	body, _, _ := strings.Cut(c.Body, "\n")
 	return chat.Card{
 		Title: c.Title, Tone: c.Tone, Env: c.Env, Production: c.Production, Risk: c.Risk, Footer: c.Footer, Expires: c.Expires,

@@ -180,7 +180,7 @@ func (l Lists) approvals(ctx context.Context, q chat.ListQuestion) (Answer, erro
 			}
 			card := l.home.card(tx, r)
 			if !own(r.Thread, q) {
-				card = outside(card)
+				card = elsewhere(card)
 			}
 			row := chat.Row{Cells: []chat.Cell{
 				moment(cmp.Or(r.Ended, r.Decided, r.Created)), text(card.Title), {Text: r.Level, Tone: card.Tone},

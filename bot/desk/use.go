@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/agent/llm"
 	"countersign/approvals"
 	"countersign/bot/machines"
 	"countersign/bot/threads"
 	"countersign/targets/backend"
+	"countersign/tools/outside"
 )
 
 // Targets answers the chat word "use".
@@ -50,7 +52,11 @@ func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, gr
 }
 
 // Exec finds the call that runs a person's command on a target, which becomes the thread's own.
-func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target, command string) (c llm.Call, why string) {
+func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, what agent.Command) (c llm.Call, why string) {
+	if host, ok := strings.CutPrefix(what.Target, outside.Prefix); ok {
+		return t.allow(thread, host, what)
+	}
+	target := what.Target
 	if why := t.MayUse(string(thread), by, groups, target); why != "" {
 		return c, strings.ToUpper(why[:1]) + why[1:] + "."
 	}
@@ -60,11 +66,27 @@ func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, g
 	if err := t.Choose(ctx, thread, target, by.ID); err != nil {
 		return c, sayNotChosen(target, err)
 	}
-	args, err := json.Marshal(map[string]any{"command": command, "risk": "low", "mutation": false, "privesc": false, "why": sayOwnCommand})
+	args, err := json.Marshal(map[string]any{"command": what.Text, "risk": "low", "mutation": false, "privesc": false, "why": sayOwnCommand})
 	if err != nil {
 		return c, sayNoShell
 	}
 	return llm.Call{Name: shellTool, Args: string(args)}, ""
+}
+
+// allow finds the call that asks whether a program may run a command by itself, on a machine that
+// is no target.
+func (t Targets) allow(thread chat.ThreadID, host string, what agent.Command) (c llm.Call, why string) {
+	if !t.Tools.Has(thread, outside.Name) {
+		return c, sayNoOutside
+	}
+	if what.Program == "" || what.Dir == "" {
+		return c, sayOutsideForm
+	}
+	args, err := json.Marshal(outside.Args{Host: host, Dir: what.Dir, Shell: what.Shell, Command: what.Text})
+	if err != nil {
+		return c, sayNoOutside
+	}
+	return llm.Call{Name: outside.Name, Args: string(args)}, ""
 }
 
 // shellTool is the tool that runs commands.

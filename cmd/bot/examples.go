@@ -35,6 +35,11 @@ var examples = map[string]string{ //nolint:gosec // no credentials
 	"exec": `  bot exec web-1 -- df -h /
   bot exec web-1 -- systemctl restart nginx`,
 	"mcp":               `  claude mcp add countersign -- bot mcp`,
+	"hook":              `  bot hook install claude-code`,
+	"hook claude-code":  `  bot hook claude-code <event.json`,
+	"hook codex":        `  bot hook codex <event.json`,
+	"hook gemini-cli":   `  bot hook gemini-cli <event.json`,
+	"hook install":      `  bot hook install claude-code`,
 	"send":              `  bot send --wait what is wrong with web-1`,
 	"approvals":         `  bot approvals -o json`,
 	"approvals list":    `  bot approvals list`,
@@ -85,7 +90,7 @@ var pages = map[string]string{
 	"run": "configuration", "init": "first-five-minutes", "demo": "first-five-minutes", "tool": "one-shot", "tools": "tools", "classify": "proof",
 	"config": "configuration", "login": "sign-in", "web": "sign-in", "doctor": "doctor", "healthz": "operations", "slack": "slack", "discord": "discord",
 	"policy": "policy", "audit": "audit", "export": "archive", "verify": "archive-check", "upgrade": "operations", "backup": "backup", "restore": "backup",
-	"store": "store", "threads": "command-line", "show": "command-line", "send": "command-line", "exec": "command-line", "mcp": "other-agents",
+	"store": "store", "threads": "command-line", "show": "command-line", "send": "command-line", "exec": "command-line", "mcp": "other-agents", "hook": "agent-hooks",
 	"approvals": "command-line", "sessions": "command-line", "attach": "command-line", "replay": "command-line", "logs": "command-line",
 	"tokens": "command-line", "logout": "command-line",
 }

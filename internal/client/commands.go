@@ -23,7 +23,7 @@ import (
 // Commands are those that talk to a running bot.
 // version is the program's.
 func Commands(version string) []*cobra.Command {
-	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), mcpCommand(version), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
+	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), mcpCommand(version), hookCommand(), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
 }
 
 // asks makes a command that asks the bot and prints what it says.

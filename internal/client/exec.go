@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +22,11 @@ import (
 )
 
 const (
-	execLook = 200 * time.Millisecond // between two looks at a command that runs
+	// execLook is the pause between two looks at a command that runs. It begins with execFirst, since
+	// a read ends within milliseconds.
+	execLook, execFirst = 200 * time.Millisecond, 4 * time.Millisecond
+	// execAway is how long a bot may not answer, as while another replica takes over.
+	execAway = time.Minute
 	// notBegun is how long a command may take to be known at all.
 	notBegun = 30 * time.Second
 )
@@ -85,15 +91,24 @@ func (c *Client) exec(ctx context.Context, out, errs io.Writer, thread, target, 
 type wanted struct {
 	thread, target, command string // no thread begins one
 	program                 string // that asks for it; "" is the person
+	dir, shell              string // where and by what the program would run it itself; "" is not
 	waits                   func(thread, request string)
 }
 
 // text is the message that asks for it.
 func (w wanted) text() string {
+	text := "exec " + w.target
 	if w.program != "" {
-		return "exec " + w.target + " for " + w.program + ": " + w.command
+		text += " for " + w.program
 	}
-	return "exec " + w.target + ": " + w.command
+	if w.dir != "" {
+		dir, _ := json.Marshal(w.dir) // a string can be written
+		text += " in " + string(dir)
+	}
+	if w.shell != "" {
+		text += " by " + w.shell
+	}
+	return text + ": " + w.command
 }
 
 // run asks for a command and waits until it has run, or can't.
@@ -119,15 +134,19 @@ func (c *Client) run(ctx context.Context, w wanted) (thread string, x chat.Execu
 	if err := c.Call(ctx, http.MethodPost, path, map[string]string{"id": newID(), "text": w.text()}, &sent); err != nil {
 		return "", x, err
 	}
-	tick := time.NewTicker(execLook)
-	defer tick.Stop()
-	begun, told := time.Now(), false
-	for {
+	begun, heard, told := time.Now(), time.Now(), false
+	for pause := execFirst; ; pause = min(2*pause, execLook) {
 		var x chat.Executed
-		if err := c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(sent.Thread)+"/exec", nil, &x); err != nil {
+		err := c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(sent.Thread)+"/exec", nil, &x)
+		var no *refusal
+		switch {
+		case err == nil:
+			heard = time.Now()
+		case ctx.Err() != nil || errors.As(err, &no) || time.Since(heard) > execAway:
 			return sent.Thread, x, err
 		}
 		switch {
+		case err != nil: // it may be a moment without a bot
 		case x.Number <= before.Number:
 			if why := c.refused(ctx, sent.Thread, seen); why != "" {
 				return sent.Thread, chat.Executed{State: chat.ExecDone, Failed: true, Note: why}, nil
@@ -142,7 +161,7 @@ func (c *Client) run(ctx context.Context, w wanted) (thread string, x chat.Execu
 			w.waits(sent.Thread, x.Request)
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return sent.Thread, x, ctx.Err()
 		}

@@ -101,7 +101,7 @@ func (g *gateway) runShell(ctx context.Context, r *mcp.CallToolRequest, in shell
 		g.thread = thread
 	}
 	if ctx.Err() != nil && thread != "" {
-		g.withdraw(thread)
+		g.c.withdraw(thread)
 	}
 	if err != nil {
 		return nil, shellOutput{}, err
@@ -138,10 +138,10 @@ func (g *gateway) progress(ctx context.Context, r *mcp.CallToolRequest, waiting 
 }
 
 // withdraw takes back what a cancelled call has asked for, and stops what it runs.
-func (g *gateway) withdraw(thread string) {
+func (c *Client) withdraw(thread string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_ = g.c.say(ctx, thread, "stop") // nobody is there to be told
+	_ = c.say(ctx, thread, "stop") // nobody is there to be told
 }
 
 // targetsOutput is what the tool list_targets returns.

@@ -12,6 +12,7 @@ import (
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/tools/mcp"
+	"countersign/tools/outside"
 )
 
 // Is reports whether a hop leads to the target.
@@ -165,7 +166,7 @@ func (f File) CheckTarget(at, name string, t TargetConfig) error {
 }
 
 // Harness is the target of what the bot does by itself, such as fetching a page. The
-// approvers of the default target decide it, and what MCP servers do.
+// approvers of the default target decide it, what MCP servers do, and what programs outside may run.
 const Harness = "harness"
 
 // Spot is what the configuration says of a channel and a target.
@@ -186,7 +187,7 @@ func (f File) Spot(channel, target string) Spot {
 			break
 		}
 	}
-	if target == Harness || strings.HasPrefix(target, mcp.Target("")) {
+	if target == Harness || strings.HasPrefix(target, mcp.Target("")) || strings.HasPrefix(target, outside.Prefix) {
 		s.Config.Approvers = f.Targets[f.Agent.Target].Approvers
 	}
 	mode, until := f.Agent.Mode, f.Agent.Until

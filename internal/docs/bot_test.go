@@ -104,7 +104,7 @@ type manual struct {
 }
 
 var (
-	helpCommand = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*)  `)
+	helpCommand = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*)(?:  | [A-Z])`)
 	helpFlag    = regexp.MustCompile(`(?m)^\s+(?:(-[a-zA-Z]), )?\s*(--[a-z][a-z-]*)`)
 )
 

@@ -1,0 +1,281 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// hooked is a coding agent that asks by its hook.
+type hooked struct {
+	t       *testing.T
+	b       *bot
+	program string
+}
+
+// event is what the program says before it runs a command.
+func (h hooked) event(command string, more map[string]any) string {
+	event, tool := "PreToolUse", "Bash"
+	switch h.program {
+	case "codex":
+		event = "PermissionRequest"
+	case "gemini-cli":
+		event, tool = "BeforeTool", "run_shell_command"
+	}
+	in := map[string]any{
+		"session_id": "s-" + h.program, "transcript_path": "/nowhere", "cwd": h.b.dir, "hook_event_name": event, "tool_name": tool,
+		"tool_input": map[string]any{"command": command, "description": "Says that it's harmless"},
+	}
+	maps.Copy(in, more)
+	raw, _ := json.Marshal(in)
+	return string(raw)
+}
+
+// asks is a question that is answered without people.
+func (h hooked) asks(input string) (answer, errs string) {
+	h.t.Helper()
+	out, errs, code := h.b.run(input, "hook", h.program)
+	if code != 0 {
+		h.t.Errorf("%s: exit code %d: %s", h.program, code, errs)
+	}
+	return strings.TrimSpace(out), errs
+}
+
+// waits is a question that people decide.
+func (h hooked) waits(input string) (request, thread string, answer func() string, stop func()) {
+	h.t.Helper()
+	var o, e logBuffer
+	cmd := exec.CommandContext(h.t.Context(), binary, "hook", h.program)
+	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = h.b.env, h.b.dir, strings.NewReader(input), &o, &e
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	eventually(h.t, "a request", func() bool {
+		_, after, _ := strings.Cut(e.String(), "approval of request ")
+		request, after, _ = strings.Cut(after, ":")
+		_, after, _ = strings.Cut(after, "#t=")
+		thread, _, _ = strings.Cut(after, "\n")
+		return thread != ""
+	}, func() string { return o.String() + e.String() + h.b.log.String() })
+	if o.String() != "" {
+		h.t.Errorf("%s answered before anybody decided: %s", h.program, o.String())
+	}
+	return request, thread, func() string {
+			if err := cmd.Wait(); err != nil {
+				h.t.Errorf("%v: %s", err, e.String())
+			}
+			return strings.TrimSpace(o.String())
+		}, func() {
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			_ = cmd.Wait()
+		}
+}
+
+// TestACodingAgentAsksByItsHook: proven reads are allowed immediately, everything else once people
+// approve it; what can't be answered is left to the program's own prompt; the bot runs nothing.
+func TestACodingAgentAsksByItsHook(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, nil)
+	b := newBot(t, plainConfig+"policy: {rules: [{name: no-force, when: \"command.contains('push --force') && target.startsWith('outside:')\", then: forbid, sentence: Nobody forces a push.}]}\n", l.url)
+	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"), "XDG_CACHE_HOME="+filepath.Join(b.dir, "cache"), "SHELL=/bin/bash")
+	if !b.start() {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	claude := hooked{t, b, "claude-code"}
+	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "decides by itself") {
+		t.Errorf("before anybody has signed in: %q %q", out, errs)
+	}
+	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
+		t.Fatal(errs)
+	}
+	bob := b.login("bob")
+	allow := map[string]string{
+		"claude-code": `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"Countersign allows it."}}`,
+		"codex":       `{"hookSpecificOutput":{"decision":{"behavior":"allow"},"hookEventName":"PermissionRequest"}}`,
+		"gemini-cli":  `{"decision":"allow"}`,
+	}
+	for _, program := range []string{"claude-code", "codex", "gemini-cli"} {
+		h := hooked{t, b, program}
+		if out, errs := h.asks(h.event("ls -la /etc", nil)); out != allow[program] {
+			t.Errorf("%s, a read: %s %s", program, out, errs)
+		}
+		ran := filepath.Join(b.dir, "ran-"+program)
+		request, thread, answer, _ := h.waits(h.event("touch "+ran, nil))
+		list, _, _ := b.run("", "approvals", "show", request)
+		for _, want := range []string{"touch " + ran, "outside:", map[string]string{"claude-code": "Claude Code", "codex": "Codex", "gemini-cli": "Gemini CLI"}[program]} {
+			if !strings.Contains(list, want) {
+				t.Errorf("%s: the card doesn't say %q: %s", program, want, list)
+			}
+		}
+		if strings.Contains(list, "harmless") {
+			t.Errorf("%s: the card has the program's own claim: %s", program, list)
+		}
+		bob.click(t, thread, bob.card(t, thread, "approve:"))
+		if out := answer(); out != allow[program] {
+			t.Errorf("%s, approved: %s", program, out)
+		}
+		if _, err := os.Stat(ran); err == nil {
+			t.Errorf("%s: the bot ran it", program)
+		}
+
+		_, _, answer, _ = h.waits(h.event("rm -rf ./build", nil))
+		if st, err := bob.do(http.MethodPost, "/api/threads/"+thread+"/clicks", map[string]any{"id": "deny" + program, "button": bob.card(t, thread, "deny:"), "reason": "after the release"}, nil); err != nil || st != http.StatusOK {
+			t.Fatal(st, err)
+		}
+		if out := answer(); !strings.Contains(out, "after the release") || !strings.Contains(out, `"deny"`) {
+			t.Errorf("%s, denied: %s", program, out)
+		}
+		if out, _ := h.asks(h.event("git push --force", nil)); !strings.Contains(out, "Nobody forces a push") || !strings.Contains(out, `"deny"`) {
+			t.Errorf("%s, forbidden: %s", program, out)
+		}
+		// The questions of a session are one conversation.
+		var list2 []struct{ Title string }
+		out, _, _ := b.run("", "threads", "--find", map[string]string{"claude-code": "Claude", "codex": "Codex", "gemini-cli": "Gemini"}[program], "-o", "json")
+		if err := json.Unmarshal([]byte(out), &list2); err != nil || len(list2) != 1 {
+			t.Errorf("%s: %s %v", program, out, err)
+		}
+		// What is no question of this kind gets no answer.
+		for what, input := range map[string]string{
+			"not JSON": "{", "nothing": "", "a list": "[1]", "no command": h.event("", nil), "no directory": h.event("ls", map[string]any{"cwd": ""}),
+			"a command that is no text": h.event("ls", map[string]any{"tool_input": map[string]any{"command": []string{"ls"}}}),
+			"a huge one":                h.event(strings.Repeat("x", 2<<20), nil),
+			"a NUL byte":                h.event("ls\x00", nil),
+		} {
+			if out, errs := h.asks(input); strings.Contains(out, "allow") || out == "" && strings.Count(errs, "\n") != 1 {
+				t.Errorf("%s, %s: %q %q", program, what, out, errs)
+			}
+		}
+		for what, input := range map[string]string{
+			"another tool": h.event("ls", map[string]any{"tool_name": "WebFetch"}), "another event": h.event("ls", map[string]any{"hook_event_name": "PostToolUse"}),
+		} {
+			if out, errs := h.asks(input); out != "" || errs != "" {
+				t.Errorf("%s, %s: %q %q", program, what, out, errs)
+			}
+		}
+	}
+
+	// A command that people changed is the one that may run.
+	request, thread, answer, _ := claude.waits(claude.event("rm -rf ./tmp ./src", nil))
+	if st, err := bob.do(http.MethodPost, "/api/threads/"+thread+"/clicks", map[string]any{"id": "edit" + request, "button": bob.card(t, thread, "edit:"), "text": "rm -rf ./tmp"}, nil); err != nil || st != http.StatusOK {
+		t.Fatal(st, err)
+	}
+	eventually(t, "the changed card", func() bool {
+		list, _, _ := b.run("", "approvals")
+		return strings.Contains(list, "./tmp") && !strings.Contains(list, request)
+	}, b.log.String)
+	alice := b.login("alice")
+	button := alice.card(t, thread, "approve:")
+	alice.click(t, thread, button)
+	if out := answer(); !strings.Contains(out, `"updatedInput":{"command":"rm -rf ./tmp"`) {
+		t.Errorf("changed: %s", out)
+	}
+
+	// One that is ended takes its card with it.
+	request, _, _, stop := claude.waits(claude.event("touch later", nil))
+	stop()
+	eventually(t, "the card is gone", func() bool {
+		list, _, _ := b.run("", "approvals")
+		return !strings.Contains(list, request)
+	}, b.log.String)
+
+	// Another shell reads a command in its own way, so the proof doesn't hold.
+	zsh := *b
+	zsh.env = append(append([]string(nil), b.env...), "SHELL=/bin/zsh")
+	_, _, _, end := hooked{t, &zsh, "claude-code"}.waits(claude.event("ls -la /var", map[string]any{"session_id": "zsh"}))
+	end()
+
+	b.kill()
+	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "decides by itself") {
+		t.Errorf("without the bot: %q %q", out, errs)
+	}
+}
+
+// TestAHookIsInstalledWithWhatWasThere: the settings are shown first, keep what they have, and get
+// one entry however often it is done.
+func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	run := func(answer string, args ...string) (string, int) {
+		cmd := exec.CommandContext(t.Context(), binary, append([]string{"hook", "install"}, args...)...)
+		var out bytes.Buffer
+		cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}, strings.NewReader(answer), &out, &out
+		_ = cmd.Run() // its code says it
+		return out.String(), cmd.ProcessState.ExitCode()
+	}
+	for program, file := range map[string]string{"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "gemini-cli": ".gemini/settings.json"} {
+		path := filepath.Join(home, file)
+		if out, code := run("no\n", program); code == 0 || !strings.Contains(out, path) || !strings.Contains(out, "hook "+program) {
+			t.Errorf("%s, not agreed to: %d %s", program, code, out)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s: it was written", program)
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(`{"model": "x<y", "hooks": {"Other": [{"hooks": []}]}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, code := run("yes\n", program); code != 0 {
+			t.Errorf("%s: %d %s", program, code, out)
+		}
+		raw, err := os.ReadFile(path)
+		var is struct {
+			Model string
+			Hooks map[string][]any
+		}
+		if err != nil || json.Unmarshal(raw, &is) != nil || is.Model != "x<y" || len(is.Hooks) != 2 || strings.Count(string(raw), " hook "+program) != 1 {
+			t.Errorf("%s: %s %v", program, raw, err)
+		}
+		if out, code := run("", program); code != 0 || !strings.Contains(out, "asks already") {
+			t.Errorf("%s, again: %d %s", program, code, out)
+		}
+		if err := os.WriteFile(path, []byte("{,"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, code := run("yes\n", program); code == 0 || !strings.Contains(out, "is no JSON") {
+			t.Errorf("%s, of a broken file: %d %s", program, code, out)
+		}
+	}
+	if out, code := run("yes\n", "vim"); code == 0 || !strings.Contains(out, "claude-code, codex, gemini-cli") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+// BenchmarkHook measures what a coding agent waits for a proven read: the start of the program, the
+// question and the answer. The floor is the same program saying its version.
+func BenchmarkHook(b *testing.B) {
+	bt := newBot(b, plainConfig, "http://127.0.0.1:1")
+	bt.env = append(bt.env, "XDG_CONFIG_HOME="+filepath.Join(bt.dir, "settings"), "XDG_CACHE_HOME="+filepath.Join(bt.dir, "cache"), "SHELL=/bin/bash")
+	if !bt.start() {
+		b.Fatal(bt.log)
+	}
+	if _, errs, code := bt.run("", "login", strings.TrimSpace(first(bt.run("", "login", "alice")))); code != 0 {
+		b.Fatal(errs)
+	}
+	event := hooked{program: "claude-code", b: bt}.event("ls -la /etc", nil)
+	var floor, reads []time.Duration
+	for i := range 30 {
+		begin := time.Now()
+		bt.run("", "version")
+		between := time.Now()
+		if out, errs, _ := bt.run(event, "hook", "claude-code"); !strings.Contains(out, `"allow"`) {
+			b.Fatal(out, errs)
+		}
+		if i >= 5 {
+			floor, reads = append(floor, between.Sub(begin)), append(reads, time.Since(between))
+		}
+	}
+	b.ReportMetric(median(floor), "ms-version-p50")
+	b.ReportMetric(median(reads), "ms-read-p50")
+}
+
+func first(out, _ string, _ int) string { return out }

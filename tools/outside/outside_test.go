@@ -1,0 +1,90 @@
+package outside_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/approvals"
+	"countersign/tools"
+	"countersign/tools/outside"
+	"countersign/tools/toolstest"
+)
+
+func plan(t *testing.T, in outside.Args) (tools.Plan, error) {
+	t.Helper()
+	reg, err := tools.NewRegistry(time.Now, outside.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reg.Plan(t.Context(), tools.Call{Name: outside.Name, Thread: "web:1", ID: "c1", Args: raw, Direct: true})
+}
+
+// What a program may run is bound to machine, directory, shell and every byte of the command.
+func TestAQuestionIsBoundToAllThatItSays(t *testing.T) {
+	base := outside.Args{Host: "laptop", Dir: "/home/ann/src", Shell: "bash", Command: "git push"}
+	p, err := plan(t, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := p.Action
+	if a.Kind != approvals.KindShell || a.Target != "outside:laptop" || a.Dir != "/home/ann/src" || a.Shell != "bash" || string(a.Bytes) != "git push" || a.Locked {
+		t.Errorf("%+v", a)
+	}
+	for what, change := range map[string]func(*outside.Args){
+		"host": func(x *outside.Args) { x.Host = "desk" }, "directory": func(x *outside.Args) { x.Dir = "/srv" },
+		"shell": func(x *outside.Args) { x.Shell = "zsh" }, "command": func(x *outside.Args) { x.Command = "git push " },
+	} {
+		in := base
+		change(&in)
+		if q, err := plan(t, in); err != nil || q.Action.Digest() == a.Digest() {
+			t.Errorf("another %s is the same action: %v", what, err)
+		}
+	}
+	if p, err := plan(t, outside.Args{Host: "h", Dir: "/", Shell: "zsh", Command: "ls"}); err != nil || p.Action.Shell != "" {
+		t.Errorf("a shell that the proof isn't about: %+v %v", p.Action, err)
+	}
+}
+
+func TestTheAnswerIsTheCommandAndRunsNothing(t *testing.T) {
+	reg, err := tools.NewRegistry(time.Now, outside.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan(t, outside.Args{Host: "laptop", Dir: "/", Command: "touch /tmp/never"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := toolstest.RunPlan(t.Context(), t, reg, p)
+	if o.Err != nil || o.Result.Value != (outside.Answer{Allowed: true, Command: "touch /tmp/never"}) {
+		t.Errorf("%+v %v", o.Result, o.Err)
+	}
+}
+
+// A model can't ask in a program's name.
+func TestModelsAreNotOfferedIt(t *testing.T) {
+	reg, err := tools.NewRegistry(time.Now, outside.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := reg.Plan(t.Context(), tools.Call{Name: outside.Name, Thread: "web:1", ID: "c1", Args: json.RawMessage(`{"host": "laptop", "dir": "/", "command": "ls"}`)}); err == nil {
+		t.Errorf("%+v", p.Action)
+	}
+}
+
+func TestQuestionsThatSayTooLittle(t *testing.T) {
+	for _, in := range []outside.Args{
+		{Host: "", Dir: "/", Command: "ls"}, {Host: "a b", Dir: "/", Command: "ls"}, {Host: "-x", Dir: "/", Command: "ls"}, {Host: "h", Dir: "", Command: "ls"},
+		{Host: "h", Dir: "src", Command: "ls"}, {Host: "h", Dir: "/", Command: " "}, {Host: "h", Dir: "/", Command: "ls\x00"}, {Host: "h", Dir: "/a\x00b", Command: "ls"},
+		{Host: "h", Dir: "/", Command: strings.Repeat("x", outside.MaxCommand+1)}, {Host: strings.Repeat("h", 64), Dir: "/", Command: "ls"},
+	} {
+		if p, err := plan(t, in); err == nil {
+			t.Errorf("%.60q is planned: %+v", in, p.Action)
+		}
+	}
+}
