@@ -129,6 +129,13 @@ func (a Action) Text() risk.Text {
 	return t
 }
 
+// OutsidePrefix begins the targets of actions that a program runs by itself, on a machine that the
+// bot knows only by what the program says: "outside:HOST".
+const OutsidePrefix = "outside:"
+
+// Outside reports whether a program runs the action by itself, on a machine that is no target.
+func (a Action) Outside() bool { return strings.HasPrefix(a.Target, OutsidePrefix) }
+
 // Private reports whether the action runs in a separate process and not in a shared shell,
 // where aliases and functions could change what its text means.
 func (a Action) Private() bool { return a.Pane == "" }

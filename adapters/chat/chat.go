@@ -209,7 +209,7 @@ const (
 // Executed is what became of a command that a person ran by "exec".
 type Executed struct {
 	State    ExecState `json:"state"`
-	Number   int       `json:"number,omitempty"`  // of those in the thread, from 1
+	Number   uint64    `json:"number,omitempty"`  // a later one of the thread has a higher one
 	Request  string    `json:"request,omitempty"` // that it waits for, or waited
 	ExitCode *int      `json:"exit_code,omitempty"`
 	Stdout   string    `json:"stdout,omitempty"` // its end, where Kept has all of it

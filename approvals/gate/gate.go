@@ -266,7 +266,7 @@ func (g *Gate) verdict(req approvals.Request) risk.Verdict {
 	case approvals.KindShell:
 		t := req.Action.Text()
 		t.Locked = t.Locked && g.readsSetting(req) == approvals.ReadsEnforced
-		if g.cfg.Reach != nil {
+		if g.cfg.Reach != nil && !req.Action.Outside() { // there a name may lead anywhere
 			t.Reach = func(h risk.Hop) bool { return g.cfg.Reach(req.Thread, req.By, req.Groups, h) }
 		}
 		v := g.cfg.Classify(t)

@@ -98,6 +98,11 @@ func TestAHopIsForWhoMayUseTheOtherEnd(t *testing.T) {
 	if len(asked) < 2 {
 		t.Errorf("asked %q", asked)
 	}
+	away := request("ls", approvals.Claim{})
+	away.Action.Shell, away.Action.Target = "bash", approvals.OutsidePrefix+"laptop"
+	if r := f.Judge(t.Context(), away); r.Lane != approvals.Ask {
+		t.Errorf("from a machine that is no target: lane %v", r.Lane)
+	}
 	req := request("ls", approvals.Claim{})
 	req.Action.Shell = "bash"
 	f.update(t, func(tx store.Tx) { f.Allowed(tx, req) })

@@ -329,8 +329,8 @@ func (m *Machine) renew(ctx context.Context) error {
 		return nil
 	}
 	if t.Attached() {
-		// It is there, so it is not known by its name any more at most. Engines take up to 10 ms to
-		// say that, and nobody waits for it: what changes something asks again in any case.
+		// It runs, so the worst that can have happened is that its name belongs to another one. Engines
+		// take up to 10 ms to say that, and nobody waits for it: a change asks again in any case.
 		if m.looking.CompareAndSwap(false, true) {
 			m.making.Go(func() {
 				defer m.looking.Store(false)

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,10 +18,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"countersign/adapters/chat"
 	"countersign/internal/config"
 	"countersign/internal/words"
 )
@@ -213,19 +217,25 @@ func (h hooked) ask(ctx context.Context, ev hookEvent, command string, errs io.W
 	if err != nil {
 		return verdict{}, err
 	}
-	known, _ := os.ReadFile(place) // no conversation yet, or one is begun anew
+	defer func() { _ = place.Close() }()
+	known, err := io.ReadAll(io.LimitReader(place, 200))
+	if err != nil {
+		return verdict{}, err
+	}
+	keep := func(thread string) error {
+		err := place.Truncate(0)
+		if err == nil {
+			_, err = place.WriteAt([]byte(thread), 0)
+		}
+		return err
+	}
 	c := New(account)
 	told := func(thread, request string) {
-		_ = os.WriteFile(place, []byte(thread), 0o600) // else the next question begins another
+		_ = keep(thread) // else the next question begins another
 		_, _ = fmt.Fprintf(errs, "Waiting for approval of request %s: %s/#t=%s\n", request, c.base, thread)
 	}
-	w := wanted{thread: string(known), target: "outside:" + hostName(), command: command, program: h.Name, dir: ev.Dir, shell: shellName(), waits: told}
+	w := wanted{thread: c.free(ctx, string(known)), target: "outside:" + hostName(), command: command, program: h.Name, dir: ev.Dir, shell: shellName(), waits: told}
 	thread, x, err := c.run(ctx, w)
-	var no *refusal
-	if w.thread != "" && errors.As(err, &no) { // the conversation is gone
-		w.thread = ""
-		thread, x, err = c.run(ctx, w)
-	}
 	if ctx.Err() != nil && thread != "" {
 		c.withdraw(thread)
 	}
@@ -233,7 +243,7 @@ func (h hooked) ask(ctx context.Context, ev hookEvent, command string, errs io.W
 		return verdict{}, err
 	}
 	if thread != w.thread {
-		if err := os.WriteFile(place, []byte(thread), 0o600); err != nil {
+		if err := keep(thread); err != nil {
 			return verdict{}, err
 		}
 	}
@@ -246,18 +256,39 @@ func (h hooked) ask(ctx context.Context, ev hookEvent, command string, errs io.W
 	return verdict{why: "Countersign: " + cmp.Or(oneLine(x.Note), "not allowed")}, nil
 }
 
+// free is a conversation in which something can be asked. What still waits in it was asked by a hook
+// that is gone, since this one holds its file: it is withdrawn, and another conversation begins.
+func (c *Client) free(ctx context.Context, thread string) string {
+	var x chat.Executed
+	switch {
+	case thread == "":
+		return ""
+	case c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(thread)+"/exec", nil, &x) != nil:
+		return ""
+	case x.State == chat.ExecWaiting, x.State == chat.ExecRunning:
+		c.withdraw(thread)
+		return ""
+	}
+	return thread
+}
+
 // odder are characters that the name of a file doesn't get.
 var odder = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
-// place is the file that names the conversation of a session. Those of a month ago are deleted.
-func (h hooked) place(session string) (string, error) {
+// maxBeside is how many questions of a session may wait side by side.
+const maxBeside = 32
+
+// place is the file that names the conversation of a session, held until it is closed. A conversation
+// has one question at a time, so each that waits beside others has one of its own. Files of a month
+// ago are deleted.
+func (h hooked) place(session string) (*os.File, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	dir = filepath.Join(dir, "countersign", "hooks")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
+		return nil, err
 	}
 	if all, err := os.ReadDir(dir); err == nil {
 		for _, e := range all {
@@ -267,7 +298,21 @@ func (h hooked) place(session string) (string, error) {
 		}
 	}
 	name := odder.ReplaceAllString(session, "_")
-	return filepath.Join(dir, h.ID+"-"+cmp.Or(name[:min(len(name), 80)], "session")), nil
+	name = h.ID + "-" + cmp.Or(name[:min(len(name), 80)], "session")
+	for n := range maxBeside {
+		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(name, ".", n)), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return f, nil
+		}
+		_ = f.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%d questions of this session wait already", maxBeside)
 }
 
 // hostName is what this machine calls itself.

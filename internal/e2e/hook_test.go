@@ -50,7 +50,7 @@ func (h hooked) asks(input string) (answer, errs string) {
 }
 
 // waits is a question that people decide.
-func (h hooked) waits(input string) (request, thread string, answer func() string, stop func()) {
+func (h hooked) waits(input string) (request, thread string, answer func() string, stop func(syscall.Signal)) {
 	h.t.Helper()
 	var o, e logBuffer
 	cmd := exec.CommandContext(h.t.Context(), binary, "hook", h.program)
@@ -73,8 +73,8 @@ func (h hooked) waits(input string) (request, thread string, answer func() strin
 				h.t.Errorf("%v: %s", err, e.String())
 			}
 			return strings.TrimSpace(o.String())
-		}, func() {
-			_ = cmd.Process.Signal(syscall.SIGTERM)
+		}, func(s syscall.Signal) {
+			_ = cmd.Process.Signal(s)
 			_ = cmd.Wait()
 		}
 }
@@ -162,6 +162,24 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		}
 	}
 
+	// Questions that wait side by side have a conversation each, and none is taken for another's.
+	_, threadA, answerA, _ := claude.waits(claude.event("touch side-a", nil))
+	_, threadB, answerB, _ := claude.waits(claude.event("touch side-b", nil))
+	if threadA == threadB {
+		t.Errorf("two questions wait in %s", threadA)
+	}
+	if out, errs := claude.asks(claude.event("ls -la /usr", nil)); out != allow["claude-code"] {
+		t.Errorf("a read beside them: %s %s", out, errs)
+	}
+	bob.click(t, threadB, bob.card(t, threadB, "approve:"))
+	if out := answerB(); out != allow["claude-code"] {
+		t.Errorf("%s", out)
+	}
+	bob.click(t, threadA, bob.card(t, threadA, "approve:"))
+	if out := answerA(); out != allow["claude-code"] {
+		t.Errorf("%s", out)
+	}
+
 	// A command that people changed is the one that may run.
 	request, thread, answer, _ := claude.waits(claude.event("rm -rf ./tmp ./src", nil))
 	if st, err := bob.do(http.MethodPost, "/api/threads/"+thread+"/clicks", map[string]any{"id": "edit" + request, "button": bob.card(t, thread, "edit:"), "text": "rm -rf ./tmp"}, nil); err != nil || st != http.StatusOK {
@@ -180,17 +198,28 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 
 	// One that is ended takes its card with it.
 	request, _, _, stop := claude.waits(claude.event("touch later", nil))
-	stop()
-	eventually(t, "the card is gone", func() bool {
-		list, _, _ := b.run("", "approvals")
-		return !strings.Contains(list, request)
-	}, b.log.String)
+	gone := func() {
+		t.Helper()
+		eventually(t, "the card is gone", func() bool {
+			list, _, _ := b.run("", "approvals")
+			return !strings.Contains(list, request)
+		}, b.log.String)
+	}
+	stop(syscall.SIGTERM)
+	gone()
+	// One that is killed leaves its card until the session asks again.
+	request, _, _, stop = claude.waits(claude.event("touch later", nil))
+	stop(syscall.SIGKILL)
+	if out, errs := claude.asks(claude.event("ls -la /opt", nil)); out != allow["claude-code"] {
+		t.Errorf("after a hook that was killed: %s %s", out, errs)
+	}
+	gone()
 
 	// Another shell reads a command in its own way, so the proof doesn't hold.
 	zsh := *b
 	zsh.env = append(append([]string(nil), b.env...), "SHELL=/bin/zsh")
 	_, _, _, end := hooked{t, &zsh, "claude-code"}.waits(claude.event("ls -la /var", map[string]any{"session_id": "zsh"}))
-	end()
+	end(syscall.SIGTERM)
 
 	b.kill()
 	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "decides by itself") {

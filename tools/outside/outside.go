@@ -23,9 +23,9 @@ import (
 // Name is the tool's name.
 const Name = "allow_command"
 
-// Prefix begins the targets of such actions: "outside:HOST". The host is what the program's machine
-// calls itself, and nothing proves it.
-const Prefix = "outside:"
+// Prefix begins the targets of such actions. The host behind it is what the program's machine calls
+// itself, and nothing proves it.
+const Prefix = approvals.OutsidePrefix
 
 // MaxCommand is the longest command, in bytes.
 const MaxCommand = 16 << 10
