@@ -69,6 +69,7 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 			Stderr   string `json:"stderr"`
 			Allowed  bool   `json:"allowed"`
 			Command  string `json:"command"`
+			Digest   string `json:"digest"`
 		} `json:"result"`
 	}
 	read := json.Unmarshal([]byte(r.Text), &env) == nil
@@ -77,7 +78,7 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 		return
 	}
 	if read && !r.Failed && env.Result.Allowed {
-		x.Allowed, x.Command = true, env.Result.Command
+		x.Allowed, x.Command, x.Digest = true, env.Result.Command, env.Result.Digest
 		return
 	}
 	x.Note = noteOf(r)

@@ -221,7 +221,8 @@ type Executed struct {
 	// Allowed says that the program that asked may run Command itself: what it asked for, or what
 	// people made of it.
 	Allowed bool   `json:"allowed,omitempty"`
-	Command string `json:"command,omitempty"`
+	Command string `json:"command,omitempty"` // without secrets
+	Digest  string `json:"digest,omitempty"`  // of the command as it is: SHA-256, in hexadecimal
 }
 
 // ExecState says how far a command is.

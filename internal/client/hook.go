@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -196,8 +198,17 @@ func (h hooked) read(in io.Reader) (ev hookEvent, command string, err error) {
 	if !ok || strings.TrimSpace(command) == "" {
 		return ev, "", errors.New("it names no command")
 	}
-	if dir, ok := ev.Input["directory"].(string); ok && dir != "" {
-		if ev.Dir = dir; !path.IsAbs(dir) {
+	// The bot doesn't see what stands around a command, and a space can be a part of its last word.
+	if strings.Trim(command, "\n") != strings.TrimSpace(command) || strings.HasSuffix(strings.TrimSpace(command), `\`) {
+		return ev, "", errors.New("the command begins or ends with a space or a backslash")
+	}
+	for _, name := range []string{"directory", "dir_path"} { // Gemini CLI's, of several versions
+		dir, ok := ev.Input[name].(string)
+		switch {
+		case !ok || dir == "":
+		case path.IsAbs(dir):
+			ev.Dir = dir
+		default:
 			ev.Dir = path.Join(ev.Dir, dir)
 		}
 	}
@@ -247,13 +258,29 @@ func (h hooked) ask(ctx context.Context, ev hookEvent, command string, errs io.W
 			return verdict{}, err
 		}
 	}
+	return decided(command, x, c.base+"/#t="+thread)
+}
+
+// decided is what became of the question about a command. What is stored of an answer has no secrets,
+// so commands are told apart by their digests.
+func decided(command string, x chat.Executed, page string) (verdict, error) {
 	switch {
-	case x.Allowed:
-		return verdict{allowed: true, command: x.Command}, nil
 	case x.Unknown:
 		return verdict{}, errors.New("nobody knows what was decided")
+	case !x.Allowed:
+		return verdict{why: "Countersign: " + cmp.Or(oneLine(x.Note), "not allowed")}, nil
+	case x.Digest == digest(strings.TrimSpace(command)):
+		return verdict{allowed: true, command: command}, nil
+	case x.Digest == digest(x.Command):
+		return verdict{allowed: true, command: x.Command}, nil
 	}
-	return verdict{why: "Countersign: " + cmp.Or(oneLine(x.Note), "not allowed")}, nil
+	return verdict{why: "Countersign: people have changed the command, and it has a secret in it. It's in " + page}, nil
+}
+
+// digest tells a command from all others, as the tool allow_command does.
+func digest(command string) string {
+	sum := sha256.Sum256([]byte(command))
+	return hex.EncodeToString(sum[:])
 }
 
 // free is a conversation in which something can be asked. What still waits in it was asked by a hook

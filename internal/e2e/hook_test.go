@@ -180,6 +180,18 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 
+	// What is stored of an answer has no secrets, and the command that may run has its own all the same.
+	_, thread, answer, _ := claude.waits(claude.event("git push https://ann:ghp_16C7e42F292c6912E7710c838347Ae178B4a@github.com/a/b\n", nil))
+	bob.click(t, thread, bob.card(t, thread, "approve:"))
+	if out := answer(); out != allow["claude-code"] {
+		t.Errorf("with a secret: %s", out)
+	}
+	for _, odd := range []string{"rm a\\ ", " ls", "ls \\"} {
+		if out, errs := claude.asks(claude.event(odd, nil)); out != "" || !strings.Contains(errs, "begins or ends") {
+			t.Errorf("%q: %s %s", odd, out, errs)
+		}
+	}
+
 	// A command that people changed is the one that may run.
 	request, thread, answer, _ := claude.waits(claude.event("rm -rf ./tmp ./src", nil))
 	if st, err := bob.do(http.MethodPost, "/api/threads/"+thread+"/clicks", map[string]any{"id": "edit" + request, "button": bob.card(t, thread, "edit:"), "text": "rm -rf ./tmp"}, nil); err != nil || st != http.StatusOK {

@@ -9,7 +9,9 @@ package outside
 
 import (
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"encoding/json"
 	"path"
 	"regexp"
@@ -44,10 +46,18 @@ type Args struct {
 	Command string `json:"command"`
 }
 
-// Answer is the result of a call: the program may run Command in Dir.
+// Answer is the result of a call: the program may run Command.
 type Answer struct {
 	Allowed bool   `json:"allowed"`
 	Command string `json:"command"`
+	// Digest is the SHA-256 of the command's bytes in hexadecimal, by which the program knows it:
+	// secrets are taken out of what is stored of results.
+	Digest string `json:"digest"`
+}
+
+func digest(command string) string {
+	sum := sha256.Sum256([]byte(command))
+	return hex.EncodeToString(sum[:])
 }
 
 // New returns the tool.
@@ -97,6 +107,6 @@ func (tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	return tools.Planned(a, approvals.Claim{}, func(_ context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Completed, Text: "allowed"})
-		return tools.Result{Value: Answer{Allowed: true, Command: in.Command}, Text: "allowed"}, nil
+		return tools.Result{Value: Answer{Allowed: true, Command: in.Command, Digest: digest(in.Command)}, Text: "allowed"}, nil
 	}), nil
 }

@@ -1,6 +1,8 @@
 package outside_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -61,7 +63,8 @@ func TestTheAnswerIsTheCommandAndRunsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := toolstest.RunPlan(t.Context(), t, reg, p)
-	if o.Err != nil || o.Result.Value != (outside.Answer{Allowed: true, Command: "touch /tmp/never"}) {
+	sum := sha256.Sum256([]byte("touch /tmp/never"))
+	if o.Err != nil || o.Result.Value != (outside.Answer{Allowed: true, Command: "touch /tmp/never", Digest: hex.EncodeToString(sum[:])}) {
 		t.Errorf("%+v %v", o.Result, o.Err)
 	}
 }
