@@ -30,6 +30,7 @@ type shellResult struct {
 		Stderr   string `json:"stderr"`
 		Notice   string `json:"notice"`
 		State    string `json:"state"`
+		Allowed  bool   `json:"allowed"`
 	} `json:"result"`
 }
 
@@ -109,6 +110,9 @@ func printed(text string) (out, notice string) {
 	var sh shellResult
 	if json.Unmarshal([]byte(text), &sh) == nil && (sh.Result.ExitCode != nil || sh.Result.State == "stopped") {
 		return strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n"), sh.Result.Notice
+	}
+	if sh.Result.Allowed { // the line about it says so
+		return "", ""
 	}
 	return readable(env.Result), ""
 }
@@ -205,6 +209,8 @@ func outcomeNote(r history.Result) string {
 		return r.Why
 	case r.Failed:
 		return "failed"
+	case json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.Allowed: // by a program, which says nothing of it
+		return "allowed to run"
 	}
 	return "done"
 }

@@ -136,6 +136,9 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		if out, _ := h.asks(h.event("git push --force", nil)); !strings.Contains(out, "Nobody forces a push") || !strings.Contains(out, `"deny"`) {
 			t.Errorf("%s, forbidden: %s", program, out)
 		}
+		if text, _, _ := b.run("", "show", thread); !strings.Contains(text, "ls -la /etc` on `outside:") || !strings.Contains(text, "· allowed to run") || strings.Contains(text, "digest") || strings.Contains(text, "· done") {
+			t.Errorf("%s: the conversation is %s", program, text)
+		}
 		// The questions of a session are one conversation.
 		var list2 []struct{ Title string }
 		out, _, _ := b.run("", "threads", "--find", map[string]string{"claude-code": "Claude", "codex": "Codex", "gemini-cli": "Gemini"}[program], "-o", "json")
