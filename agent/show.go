@@ -111,7 +111,7 @@ func printed(text string) (out, notice string) {
 	if json.Unmarshal([]byte(text), &sh) == nil && (sh.Result.ExitCode != nil || sh.Result.State == "stopped") {
 		return strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n"), sh.Result.Notice
 	}
-	if sh.Result.Allowed { // the line about it says so
+	if sh.Result.Allowed { // nothing was printed
 		return "", ""
 	}
 	return readable(env.Result), ""

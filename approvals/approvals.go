@@ -129,11 +129,12 @@ func (a Action) Text() risk.Text {
 	return t
 }
 
-// OutsidePrefix begins the targets of actions that a program runs by itself, on a machine that the
-// bot knows only by what the program says: "outside:HOST".
+// OutsidePrefix begins the targets of actions that the program that asks runs itself, on a machine
+// that the bot knows only by what that program says: "outside:HOST".
 const OutsidePrefix = "outside:"
 
-// Outside reports whether a program runs the action by itself, on a machine that is no target.
+// Outside reports whether the program that asks runs the action itself, on a machine that is no
+// target.
 func (a Action) Outside() bool { return strings.HasPrefix(a.Target, OutsidePrefix) }
 
 // Private reports whether the action runs in a separate process and not in a shared shell,

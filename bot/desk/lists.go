@@ -324,7 +324,7 @@ func (l Lists) runbooks(ctx context.Context, q chat.ListQuestion) (a Answer, err
 	return a, nil
 }
 
-// runRow is how far a runbook is. Of other networks' threads it is told that much, and no step.
+// runRow is how far a runbook is. Of other networks' threads it names no step.
 func runRow(r agent.Run, whole bool) chat.Row {
 	var marks strings.Builder
 	past, now := 0, ""

@@ -18,7 +18,7 @@ const (
 	sayRoleMembers     = "Guests and bots can't change the role. Ask a member of the team."
 	sayNoRole          = "From the next step on I work as configured, without a role."
 	sayRunMembers      = "Guests and bots can't start workflows. Ask a member of the team."
-	sayNoOutside       = "Programs with a shell of their own can't ask here: this thread's role has no allow_command."
+	sayNoOutside       = "Programs that run their own shell can't ask here: this thread's role has no allow_command."
 	sayOutsideForm     = "Which program asks, and where would it run this? Write: exec outside:HOST for PROGRAM in \"/directory\": COMMAND"
 	sayNoShell         = "I can't run commands here: this thread's role has no shell."
 	sayOwnCommand      = "a person's own command"

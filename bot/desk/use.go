@@ -73,8 +73,8 @@ func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, g
 	return llm.Call{Name: shellTool, Args: string(args)}, ""
 }
 
-// allow finds the call that asks whether a program may run a command by itself, on a machine that
-// is no target.
+// allow finds the call that asks whether a program may run a command itself, on a machine that is no
+// target.
 func (t Targets) allow(thread chat.ThreadID, host string, what agent.Command) (c llm.Call, why string) {
 	if !t.Tools.Has(thread, outside.Name) {
 		return c, sayNoOutside

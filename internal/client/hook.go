@@ -168,7 +168,7 @@ func (h hooked) run(ctx context.Context, in io.Reader, out, errs io.Writer) erro
 		v, err = h.ask(ctx, ev, command, errs)
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(errs, "Countersign did not answer, so %s decides by itself: %v\n", h.Name, err)
+		_, _ = fmt.Fprintf(errs, "Countersign gave no answer, so %s asks by its own prompt: %v\n", h.Name, err)
 		return nil // some programs would take a hook that fails for an answer
 	}
 	raw, err := json.Marshal(h.Answer(ev, v))
@@ -306,8 +306,8 @@ var odder = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 const maxBeside = 32
 
 // place is the file that names the conversation of a session, held until it is closed. A conversation
-// has one question at a time, so each that waits beside others has one of its own. Files of a month
-// ago are deleted.
+// has one question at a time, so a question that waits beside others has another one. Files of a
+// month ago are deleted.
 func (h hooked) place(session string) (*os.File, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -368,14 +368,23 @@ func (h hooked) install(in io.Reader, out io.Writer) error {
 		return err
 	}
 	file := filepath.Join(home, filepath.FromSlash(h.File))
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		file = real // settings that are kept elsewhere stay there
+	}
 	was, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	mode := os.FileMode(0o600)
+	if st, err := os.Stat(file); err == nil {
+		mode = st.Mode().Perm()
+	}
 	settings := map[string]any{}
 	if len(bytes.TrimSpace(was)) > 0 {
-		if err := json.Unmarshal(was, &settings); err != nil {
-			return config.Errorf("%s is no JSON: %v. Repair it, or add the hook by hand", file, err)
+		d := json.NewDecoder(bytes.NewReader(was))
+		d.UseNumber() // as they were written
+		if err := d.Decode(&settings); err != nil {
+			return config.Errorf("%s isn't valid JSON: %v. Repair it, or add the hook by hand", file, err)
 		}
 	}
 	program, err := os.Executable()
@@ -399,9 +408,11 @@ func (h hooked) install(in io.Reader, out io.Writer) error {
 	if !ok && all[event] != nil {
 		return config.Errorf(`"hooks.%s" in %s has a form that is not known here; add the hook by hand`, event, file)
 	}
-	list = slices.DeleteFunc(list, func(x any) bool { // one of another version, or from another place
+	list = slices.DeleteFunc(list, func(x any) bool { // an entry of another version, or from another place
 		raw, _ := json.Marshal(x)
-		return bytes.Contains(raw, []byte(" hook "+h.ID+`"`))
+		group, _ := x.(map[string]any)
+		in, _ := group["hooks"].([]any)
+		return len(in) == 1 && bytes.Contains(raw, []byte(" hook "+h.ID+`"`))
 	})
 	all[event] = append(list, entry)
 	settings["hooks"] = all
@@ -426,7 +437,7 @@ func (h hooked) install(in io.Reader, out io.Writer) error {
 		return err
 	}
 	tmp := file + ".countersign-new"
-	if err := os.WriteFile(tmp, now.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(tmp, now.Bytes(), mode); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, file); err != nil {

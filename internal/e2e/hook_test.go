@@ -90,7 +90,7 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		t.Fatalf("the bot does not start:\n%s", b.log)
 	}
 	claude := hooked{t, b, "claude-code"}
-	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "decides by itself") {
+	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "asks by its own prompt") {
 		t.Errorf("before anybody has signed in: %q %q", out, errs)
 	}
 	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
@@ -237,7 +237,7 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 	end(syscall.SIGTERM)
 
 	b.kill()
-	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "decides by itself") {
+	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "asks by its own prompt") {
 		t.Errorf("without the bot: %q %q", out, errs)
 	}
 }
@@ -265,7 +265,11 @@ func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(`{"model": "x<y", "hooks": {"Other": [{"hooks": []}]}}`), 0o600); err != nil {
+		kept := filepath.Join(home, "kept-"+program)
+		if err := os.Symlink(kept, path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(`{"model": "x<y", "big": 12345678901234567890, "hooks": {"Other": [{"hooks": []}]}}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out, code := run("yes\n", program); code != 0 {
@@ -276,8 +280,11 @@ func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
 			Model string
 			Hooks map[string][]any
 		}
-		if err != nil || json.Unmarshal(raw, &is) != nil || is.Model != "x<y" || len(is.Hooks) != 2 || strings.Count(string(raw), " hook "+program) != 1 {
+		if err != nil || json.Unmarshal(raw, &is) != nil || is.Model != "x<y" || len(is.Hooks) != 2 || strings.Count(string(raw), " hook "+program) != 1 || !strings.Contains(string(raw), "12345678901234567890") {
 			t.Errorf("%s: %s %v", program, raw, err)
+		}
+		if st, err := os.Lstat(path); err != nil || st.Mode()&os.ModeSymlink == 0 {
+			t.Errorf("%s: the link to the settings is gone: %v", program, err)
 		}
 		if out, code := run("", program); code != 0 || !strings.Contains(out, "asks already") {
 			t.Errorf("%s, again: %d %s", program, code, out)
@@ -285,7 +292,7 @@ func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
 		if err := os.WriteFile(path, []byte("{,"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, code := run("yes\n", program); code == 0 || !strings.Contains(out, "is no JSON") {
+		if out, code := run("yes\n", program); code == 0 || !strings.Contains(out, "isn't valid JSON") {
 			t.Errorf("%s, of a broken file: %d %s", program, code, out)
 		}
 	}
