@@ -368,8 +368,8 @@ func (h hooked) install(in io.Reader, out io.Writer) error {
 		return err
 	}
 	file := filepath.Join(home, filepath.FromSlash(h.File))
-	if real, err := filepath.EvalSymlinks(file); err == nil {
-		file = real // settings that are kept elsewhere stay there
+	if place, err := filepath.EvalSymlinks(file); err == nil {
+		file = place // settings that are kept elsewhere stay there
 	}
 	was, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
