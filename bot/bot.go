@@ -26,7 +26,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/gate"
-	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/bot/console"
@@ -274,7 +274,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.outbox.Wake(chat.ThreadID(thread)) },
 		Place:    targets.Place,
 		Reach:    targets.Reach,
-		Passkeys: passkey.Book{Site: b.file.Site()}, Origin: b.file.Web.Origin,
+		Passkeys: registry.Book{Site: b.file.Site()}, Origin: b.file.Web.Origin,
 		Used: b.machines.Mark, Labels: func(c approvals.Claim, engine approvals.Judgement) { b.observer.Labels(c, engine) },
 	})
 	runbooks := desk.Runbooks{Library: library, Tools: b.toolbox}

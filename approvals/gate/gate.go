@@ -21,7 +21,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/card"
-	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/store"
@@ -44,7 +44,7 @@ type Config struct {
 	Audit audit.Trail
 	// Passkeys has the keys that people sign votes with. Without a site, a vote that needs a
 	// signature is refused.
-	Passkeys passkey.Book
+	Passkeys registry.Book
 	// Origin is the web console's address, for links to it; "" is none.
 	Origin string
 	// Place describes where an action would run.

@@ -18,7 +18,7 @@ import (
 	"countersign/approvals/audit"
 	"countersign/approvals/card"
 	"countersign/approvals/gate"
-	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/store"
@@ -61,7 +61,7 @@ func (f *fixture) configure(t *testing.T, c policy.Config, groups map[string]pol
 	}
 	f.Gate = gate.New(gate.Config{
 		DB: f.db, Policy: func() *policy.Policy { return pol }, Classify: func(tx risk.Text) risk.Verdict { return f.classify(tx) }, Reach: f.reach, Now: func() time.Time { return f.now }, Wake: func(string) {},
-		Passkeys: passkey.Book{Site: keySite}, Origin: keySite.Origin,
+		Passkeys: registry.Book{Site: keySite}, Origin: keySite.Origin,
 		Log: slog.New(slog.DiscardHandler), Place: func(chat.ThreadID, string) gate.Place {
 			return gate.Place{Channel: "web", Approvers: f.approvers, Mode: f.mode, Until: f.until, Reads: f.reads}
 		},

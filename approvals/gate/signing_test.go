@@ -10,6 +10,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/passkeytest"
+	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/store"
 )
@@ -41,7 +42,7 @@ func (s *signers) register(t *testing.T, who string) {
 	d := passkeytest.New(keySite.ID, keySite.Origin)
 	s.devices[who] = d
 	s.update(t, func(tx store.Tx) {
-		b := passkey.Book{Site: keySite}
+		b := registry.Book{Site: keySite}
 		k, err := b.Add(tx, "web:"+who, "phone", d.Create(b.Begin(tx, "web:"+who, s.now)), s.now)
 		if err != nil {
 			t.Fatal(err)
@@ -182,7 +183,7 @@ func TestOnlyWhatDevicesSignedRuns(t *testing.T) {
 	}{
 		{"as it was", "", func(*signers, store.Tx, *approvals.Record) {}},
 		{"the key was removed", "isn't registered", func(s *signers, tx store.Tx, _ *approvals.Record) {
-			passkey.Book{}.Remove(tx, s.devices["alice"].ID())
+			registry.Book{}.Remove(tx, s.devices["alice"].ID())
 		}},
 		{"the signature was taken out", "without a passkey", func(_ *signers, _ store.Tx, rec *approvals.Record) { rec.Votes[0].Passkey = nil }},
 		{"so was the need for one", "without a passkey", func(_ *signers, _ store.Tx, rec *approvals.Record) {

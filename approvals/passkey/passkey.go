@@ -232,8 +232,8 @@ func check(s Site, challenge []byte, id string, public, response []byte, verifie
 	return r.Response.AuthenticatorData.Counter, nil
 }
 
-// plain is a browser's answer with nothing but what is checked.
-func plain(response []byte) json.RawMessage {
+// Plain is a browser's answer with nothing but what is checked.
+func Plain(response []byte) json.RawMessage {
 	var r struct {
 		ID       string `json:"id"`
 		RawID    string `json:"rawId"`

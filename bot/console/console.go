@@ -27,6 +27,7 @@ import (
 	"countersign/adapters/web/webpush"
 	"countersign/approvals/audit"
 	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/registry"
 	"countersign/bot/machines"
 	"countersign/bot/replicas"
 	"countersign/internal/config"
@@ -138,7 +139,7 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 		Audit: func(tx store.Tx, x web.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
 	}
 	if site, err := passkey.SiteOf(c.Web.Origin); err == nil {
-		cfg.Passkeys = passkeys{db: c.DB, book: passkey.Book{Site: site}, trail: trail, rules: c.Rules, now: time.Now}
+		cfg.Passkeys = passkeys{db: c.DB, book: registry.Book{Site: site}, trail: trail, rules: c.Rules, now: time.Now}
 	}
 	if c.Web.Push != config.PushOff {
 		subject := c.Web.Origin

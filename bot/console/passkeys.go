@@ -12,6 +12,7 @@ import (
 	"countersign/adapters/web"
 	"countersign/approvals/audit"
 	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/registry"
 	"countersign/internal/rules"
 	"countersign/store"
 )
@@ -29,7 +30,7 @@ const byOperator = "the operator's link"
 // passkeys is the book of the passkeys as the console sees it. A person is "web:NAME" in it.
 type passkeys struct {
 	db    store.DB
-	book  passkey.Book
+	book  registry.Book
 	trail audit.Trail
 	rules func() *rules.Rules
 	now   func() time.Time

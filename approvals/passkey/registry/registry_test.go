@@ -1,4 +1,4 @@
-package passkey_test
+package registry_test
 
 import (
 	"encoding/base64"
@@ -10,6 +10,7 @@ import (
 
 	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/passkeytest"
+	"countersign/approvals/passkey/registry"
 	"countersign/store"
 	"countersign/store/mem"
 )
@@ -39,12 +40,12 @@ func TestSitesThatHavePasskeys(t *testing.T) {
 type bench struct {
 	t    *testing.T
 	db   store.DB
-	book passkey.Book
+	book registry.Book
 	now  time.Time
 }
 
 func newBench(t *testing.T) *bench {
-	return &bench{t: t, db: mem.Open(), book: passkey.Book{Site: site}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	return &bench{t: t, db: mem.Open(), book: registry.Book{Site: site}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 }
 
 func (b *bench) do(fn func(tx store.Tx) error) error {
@@ -104,7 +105,7 @@ func TestASignatureCountsOnceAndForItsPersonOnly(t *testing.T) {
 			n, c := b.ask("web:alice")
 			return b.answer("web:alice", n, alice.Sign(c))
 		}},
-		{"again", passkey.ErrNoAsk, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
+		{"again", registry.ErrNoAsk, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
 			n, c := b.ask("web:alice")
 			signed := alice.Sign(c)
 			if _, err := b.answer("web:alice", n, signed); err != nil {
@@ -112,7 +113,7 @@ func TestASignatureCountsOnceAndForItsPersonOnly(t *testing.T) {
 			}
 			return b.answer("web:alice", n, signed)
 		}},
-		{"after a wrong answer", passkey.ErrNoAsk, func(b *bench, alice, bob *passkeytest.Device) (passkey.Proof, error) {
+		{"after a wrong answer", registry.ErrNoAsk, func(b *bench, alice, bob *passkeytest.Device) (passkey.Proof, error) {
 			n, c := b.ask("web:alice")
 			_, _ = b.answer("web:alice", n, bob.Sign(c))
 			return b.answer("web:alice", n, alice.Sign(c))
@@ -122,17 +123,17 @@ func TestASignatureCountsOnceAndForItsPersonOnly(t *testing.T) {
 			n, _ := b.ask("web:alice")
 			return b.answer("web:alice", n, alice.Sign(first))
 		}},
-		{"too late", passkey.ErrNoAsk, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
+		{"too late", registry.ErrNoAsk, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
 			n, c := b.ask("web:alice")
 			b.now = b.now.Add(6 * time.Minute)
 			return b.answer("web:alice", n, alice.Sign(c))
 		}},
-		{"before it was asked, by a clock that is off", passkey.ErrNoAsk, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
+		{"before it was asked, by a clock that is off", registry.ErrNoAsk, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
 			n, c := b.ask("web:alice")
 			b.now = b.now.Add(-time.Hour)
 			return b.answer("web:alice", n, alice.Sign(c))
 		}},
-		{"with somebody else's key", passkey.ErrOthers, func(b *bench, _, bob *passkeytest.Device) (passkey.Proof, error) {
+		{"with somebody else's key", registry.ErrOthers, func(b *bench, _, bob *passkeytest.Device) (passkey.Proof, error) {
 			n, c := b.ask("web:alice")
 			return b.answer("web:alice", n, bob.Sign(c))
 		}},
@@ -140,11 +141,11 @@ func TestASignatureCountsOnceAndForItsPersonOnly(t *testing.T) {
 			n, c := b.ask("web:alice")
 			return b.answer("web:bob", n, bob.Sign(c))
 		}},
-		{"with a key that nobody registered", passkey.ErrNotHere, func(b *bench, _, _ *passkeytest.Device) (passkey.Proof, error) {
+		{"with a key that nobody registered", registry.ErrNotHere, func(b *bench, _, _ *passkeytest.Device) (passkey.Proof, error) {
 			n, c := b.ask("web:alice")
 			return b.answer("web:alice", n, device().Sign(c))
 		}},
-		{"with a key that nobody confirmed", passkey.ErrNotYet, func(b *bench, _, _ *passkeytest.Device) (passkey.Proof, error) {
+		{"with a key that nobody confirmed", registry.ErrNotYet, func(b *bench, _, _ *passkeytest.Device) (passkey.Proof, error) {
 			second := device()
 			if err := b.add("web:alice", second, false); err != nil {
 				b.t.Fatal(err)
@@ -152,7 +153,7 @@ func TestASignatureCountsOnceAndForItsPersonOnly(t *testing.T) {
 			n, c := b.ask("web:alice")
 			return b.answer("web:alice", n, second.Sign(c))
 		}},
-		{"with a key that was removed", passkey.ErrNotHere, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
+		{"with a key that was removed", registry.ErrNotHere, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
 			n, c := b.ask("web:alice")
 			if err := b.do(func(tx store.Tx) error { b.book.Remove(tx, alice.ID()); return nil }); err != nil {
 				b.t.Fatal(err)
@@ -183,7 +184,7 @@ func TestASignatureCountsOnceAndForItsPersonOnly(t *testing.T) {
 			n, c = b.ask("web:alice")
 			return b.answer("web:alice", n, copied.Sign(c))
 		}},
-		{"that is nothing", passkey.ErrNotHere, func(b *bench, _, _ *passkeytest.Device) (passkey.Proof, error) {
+		{"that is nothing", registry.ErrNotHere, func(b *bench, _, _ *passkeytest.Device) (passkey.Proof, error) {
 			n, _ := b.ask("web:alice")
 			return b.answer("web:alice", n, json.RawMessage(`{"id": 7}`))
 		}},
@@ -244,7 +245,7 @@ func TestAProofThatWasTouchedDoesNotHold(t *testing.T) {
 			}
 		})
 	}
-	if err := b.do(func(tx store.Tx) error { b.book.Remove(tx, alice.ID()); return b.book.Holds(tx, good) }); !errors.Is(err, passkey.ErrNotHere) {
+	if err := b.do(func(tx store.Tx) error { b.book.Remove(tx, alice.ID()); return b.book.Holds(tx, good) }); !errors.Is(err, registry.ErrNotHere) {
 		t.Errorf("without its key: %v", err)
 	}
 }
@@ -269,10 +270,10 @@ func TestOnlySomebodyElseConfirmsAKey(t *testing.T) {
 		})
 	}
 	same := func(*passkey.Statement) {}
-	if err := confirm("web:alice", alice, second.ID(), same); !errors.Is(err, passkey.ErrOthers) {
+	if err := confirm("web:alice", alice, second.ID(), same); !errors.Is(err, registry.ErrOthers) {
 		t.Errorf("one's own: %v", err)
 	}
-	if err := confirm("web:bob", bob, bob.ID(), same); !errors.Is(err, passkey.ErrNotYet) {
+	if err := confirm("web:bob", bob, bob.ID(), same); !errors.Is(err, registry.ErrNotYet) {
 		t.Errorf("by a key that nobody confirmed: %v", err)
 	}
 	if err := confirm("web:alice", alice, bob.ID(), func(s *passkey.Statement) { s.For = passkey.ForApprove }); !errors.Is(err, passkey.ErrOtherAsk) {
@@ -294,7 +295,7 @@ func TestARegistrationIsForOneDeviceOnce(t *testing.T) {
 	if err := b.add("web:alice", alice, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.add("web:bob", alice, true); !errors.Is(err, passkey.ErrTwice) {
+	if err := b.add("web:bob", alice, true); !errors.Is(err, registry.ErrTwice) {
 		t.Errorf("the same key for two people: %v", err)
 	}
 	unverified, elsewhere := device(), device()
@@ -310,7 +311,7 @@ func TestARegistrationIsForOneDeviceOnce(t *testing.T) {
 		_, err := b.book.Add(tx, "web:bob", " ", device().Create(c), b.now)
 		return err
 	})
-	if !errors.Is(err, passkey.ErrUnnamed) {
+	if !errors.Is(err, registry.ErrUnnamed) {
 		t.Errorf("%v", err)
 	}
 	err = b.do(func(tx store.Tx) error {
@@ -318,7 +319,7 @@ func TestARegistrationIsForOneDeviceOnce(t *testing.T) {
 		_, err := b.book.Add(tx, "web:bob", "x", device().Create(c), b.now.Add(time.Hour))
 		return err
 	})
-	if !errors.Is(err, passkey.ErrNoAsk) {
+	if !errors.Is(err, registry.ErrNoAsk) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,6 @@
-package passkey
+// Package registry keeps the passkeys that people have registered, and asks for and takes the
+// signatures of votes. Whether a signature is right is passkey's matter.
+package registry
 
 import (
 	"crypto/rand"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/approvals/passkey"
 	"countersign/store"
 )
 
@@ -45,7 +48,7 @@ var (
 //	("passkey-ask", nonce) -> asked as JSON, until it is answered
 //	("passkey-new", owner) -> fresh as JSON, until the key is there
 type Book struct {
-	Site Site
+	Site passkey.Site
 }
 
 func keyKey(id string) []byte      { return store.Key("passkey", id) }
@@ -66,18 +69,20 @@ type fresh struct {
 }
 
 // Get returns a key.
-func (Book) Get(tx store.Tx, id string) (Key, bool) { return store.Load[Key](tx, keyKey(id)) }
+func (Book) Get(tx store.Tx, id string) (passkey.Key, bool) {
+	return store.Load[passkey.Key](tx, keyKey(id))
+}
 
 // All returns every key, by owner and age.
-func (Book) All(tx store.Tx) []Key {
-	var out []Key
+func (Book) All(tx store.Tx) []passkey.Key {
+	var out []passkey.Key
 	from, to := store.Prefix("passkey")
 	for k, raw := range tx.Scan(from, to) {
-		var key Key
+		var key passkey.Key
 		store.Decode(k, raw, &key)
 		out = append(out, key)
 	}
-	slices.SortFunc(out, func(a, b Key) int {
+	slices.SortFunc(out, func(a, b passkey.Key) int {
 		if c := strings.Compare(a.Owner, b.Owner); c != 0 {
 			return c
 		}
@@ -87,13 +92,13 @@ func (Book) All(tx store.Tx) []Key {
 }
 
 // Of returns the keys of one person.
-func (b Book) Of(tx store.Tx, owner string) []Key {
-	return slices.DeleteFunc(b.All(tx), func(k Key) bool { return k.Owner != owner })
+func (b Book) Of(tx store.Tx, owner string) []passkey.Key {
+	return slices.DeleteFunc(b.All(tx), func(k passkey.Key) bool { return k.Owner != owner })
 }
 
 // Ask notes that the owner's device is asked to sign a statement, whose version, nonce and time it
 // fills in. shown is what they are shown, as JSON.
-func (b Book) Ask(tx store.Tx, s Statement, shown []byte, now time.Time) (chat.Signing, error) {
+func (b Book) Ask(tx store.Tx, s passkey.Statement, shown []byte, now time.Time) (chat.Signing, error) {
 	var o chat.Signing
 	keys := b.Of(tx, s.Owner)
 	for _, k := range keys {
@@ -111,7 +116,7 @@ func (b Book) Ask(tx store.Tx, s Statement, shown []byte, now time.Time) (chat.S
 	s.Version, s.Nonce, s.At = 1, rand.Text(), now.UTC()
 	raw := s.Encode()
 	store.Save(tx, askKey(s.Nonce), asked{Statement: raw, Shown: shown, Expires: now.Add(askLife).UTC()})
-	o.Nonce, o.Challenge, o.Site = s.Nonce, base64.RawURLEncoding.EncodeToString(Challenge(raw)), b.Site.ID
+	o.Nonce, o.Challenge, o.Site = s.Nonce, base64.RawURLEncoding.EncodeToString(passkey.Challenge(raw)), b.Site.ID
 	return o, nil
 }
 
@@ -133,42 +138,42 @@ func (Book) tidy(tx store.Tx, now time.Time) {
 
 // Answer checks what the owner's device has signed, once: what was asked for is forgotten, whatever
 // comes of it. The caller checks that the statement is about what is decided.
-func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time.Time) (Proof, Statement, error) {
+func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time.Time) (passkey.Proof, passkey.Statement, error) {
 	a, ok := store.Load[asked](tx, askKey(nonce))
 	if !ok || nonce == "" {
-		return Proof{}, Statement{}, ErrNoAsk
+		return passkey.Proof{}, passkey.Statement{}, ErrNoAsk
 	}
 	tx.Delete(askKey(nonce))
-	s, err := Decode(a.Statement)
+	s, err := passkey.Decode(a.Statement)
 	switch {
 	case err != nil:
-		return Proof{}, Statement{}, err
+		return passkey.Proof{}, passkey.Statement{}, err
 	case !now.Before(a.Expires) || s.At.After(now.Add(clockSlack)):
-		return Proof{}, Statement{}, ErrNoAsk
+		return passkey.Proof{}, passkey.Statement{}, ErrNoAsk
 	case len(response) > maxAnswer:
-		return Proof{}, Statement{}, ErrLong
+		return passkey.Proof{}, passkey.Statement{}, ErrLong
 	case s.Owner != owner:
-		return Proof{}, Statement{}, ErrOtherAsk
+		return passkey.Proof{}, passkey.Statement{}, passkey.ErrOtherAsk
 	}
-	k, ok := b.Get(tx, KeyOf(response))
+	k, ok := b.Get(tx, passkey.KeyOf(response))
 	switch {
 	case !ok:
-		return Proof{}, Statement{}, ErrNotHere
+		return passkey.Proof{}, passkey.Statement{}, ErrNotHere
 	case k.Owner != owner:
-		return Proof{}, Statement{}, ErrOthers
+		return passkey.Proof{}, passkey.Statement{}, ErrOthers
 	case !k.Confirmed():
-		return Proof{}, Statement{}, ErrNotYet
+		return passkey.Proof{}, passkey.Statement{}, ErrNotYet
 	}
-	p := Proof{
-		Statement: a.Statement, Response: plain(response), Shown: a.Shown, Site: b.Site,
+	p := passkey.Proof{
+		Statement: a.Statement, Response: passkey.Plain(response), Shown: a.Shown, Site: b.Site,
 		KeyID: k.ID, Public: k.Public, KeyOwner: k.Owner, KeyBy: k.By, KeyAdded: k.Added,
 	}
 	count, err := p.Check()
 	if err != nil {
-		return Proof{}, Statement{}, err
+		return passkey.Proof{}, passkey.Statement{}, err
 	}
 	if count <= k.Count && (count != 0 || k.Count != 0) {
-		return Proof{}, Statement{}, ErrCopied
+		return passkey.Proof{}, passkey.Statement{}, passkey.ErrCopied
 	}
 	k.Count, k.Used = count, now.UTC()
 	store.Save(tx, keyKey(k.ID), k)
@@ -177,7 +182,7 @@ func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time
 
 // Holds reports why a proof that counted once doesn't any more, nil if it does: the key must be
 // registered still, as it was, for this console.
-func (b Book) Holds(tx store.Tx, p Proof) error {
+func (b Book) Holds(tx store.Tx, p passkey.Proof) error {
 	k, ok := b.Get(tx, p.KeyID)
 	switch {
 	case !ok:
@@ -197,27 +202,27 @@ func (b Book) Begin(tx store.Tx, owner string, now time.Time) []byte {
 }
 
 // Add registers a key, which counts once it is confirmed ([Book.Confirm], [Book.Trust]).
-func (b Book) Add(tx store.Tx, owner, name string, response []byte, now time.Time) (Key, error) {
+func (b Book) Add(tx store.Tx, owner, name string, response []byte, now time.Time) (passkey.Key, error) {
 	f, ok := store.Load[fresh](tx, freshKey(owner))
 	if !ok || !now.Before(f.Expires) {
-		return Key{}, ErrNoAsk
+		return passkey.Key{}, ErrNoAsk
 	}
 	tx.Delete(freshKey(owner))
 	if name = strings.TrimSpace(name); name == "" || len(name) > maxName {
-		return Key{}, ErrUnnamed
+		return passkey.Key{}, ErrUnnamed
 	}
 	if len(response) > maxAnswer {
-		return Key{}, ErrLong
+		return passkey.Key{}, ErrLong
 	}
-	k, err := Register(b.Site, f.Challenge, response)
+	k, err := passkey.Register(b.Site, f.Challenge, response)
 	if err != nil {
-		return Key{}, err
+		return passkey.Key{}, err
 	}
 	if _, taken := b.Get(tx, k.ID); taken {
-		return Key{}, ErrTwice
+		return passkey.Key{}, ErrTwice
 	}
 	if len(b.Of(tx, owner)) >= maxKeys {
-		return Key{}, ErrMany
+		return passkey.Key{}, ErrMany
 	}
 	k.Owner, k.Name, k.Added = owner, name, now.UTC()
 	store.Save(tx, keyKey(k.ID), k)
@@ -225,24 +230,24 @@ func (b Book) Add(tx store.Tx, owner, name string, response []byte, now time.Tim
 }
 
 // Trust notes that something else than a signature has confirmed a key, such as an operator's link.
-func (Book) Trust(tx store.Tx, k Key, by string) Key {
+func (Book) Trust(tx store.Tx, k passkey.Key, by string) passkey.Key {
 	k.By = by
 	store.Save(tx, keyKey(k.ID), k)
 	return k
 }
 
 // Confirm notes that somebody else has confirmed a key by a signature over it.
-func (b Book) Confirm(tx store.Tx, by, nonce string, response []byte, now time.Time) (Key, error) {
+func (b Book) Confirm(tx store.Tx, by, nonce string, response []byte, now time.Time) (passkey.Key, error) {
 	_, s, err := b.Answer(tx, by, nonce, response, now)
 	if err != nil {
-		return Key{}, err
+		return passkey.Key{}, err
 	}
 	k, ok := b.Get(tx, s.Request)
 	switch {
-	case s.For != ForKey || !ok || k.Digest() != s.Digest:
-		return Key{}, ErrOtherAsk
+	case s.For != passkey.ForKey || !ok || k.Digest() != s.Digest:
+		return passkey.Key{}, passkey.ErrOtherAsk
 	case k.Owner == by:
-		return Key{}, ErrOthers
+		return passkey.Key{}, ErrOthers
 	case k.Confirmed():
 		return k, nil
 	}
@@ -252,7 +257,7 @@ func (b Book) Confirm(tx store.Tx, by, nonce string, response []byte, now time.T
 }
 
 // Remove deletes a key. What it has approved and what hasn't run yet doesn't run.
-func (b Book) Remove(tx store.Tx, id string) (Key, bool) {
+func (b Book) Remove(tx store.Tx, id string) (passkey.Key, bool) {
 	k, ok := b.Get(tx, id)
 	if ok {
 		tx.Delete(keyKey(id))
