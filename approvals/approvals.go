@@ -9,6 +9,7 @@
 package approvals
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/hex"
@@ -107,6 +108,10 @@ const ShellFact = "shell"
 // ShellNew is the state of the shell in a pane that does not exist yet, or in which nobody
 // has typed anything.
 const ShellNew = "as the new pane starts it"
+
+// ByRunner is the value of "process" in Action.Env of a command that the runner of a host starts,
+// which makes its environment.
+const ByRunner = "as the runner starts it"
 
 const sharedShell = "that of the shared pane "
 
@@ -275,6 +280,20 @@ const (
 type Permit struct {
 	digest Digest
 	ok     bool
+	by     ID // the request that was approved; "" for a proven read
+}
+
+type permitKey struct{}
+
+// Under returns a context of a run under a permit.
+func Under(ctx context.Context, p Permit) context.Context {
+	return context.WithValue(ctx, permitKey{}, p.by)
+}
+
+// UnderOf returns the approved request under which something runs in a context, "" if there is none.
+func UnderOf(ctx context.Context) ID {
+	id, _ := ctx.Value(permitKey{}).(ID)
+	return id
 }
 
 // Allows reports whether the permit is for exactly this action.

@@ -312,7 +312,7 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 		return Permit{}, r, why
 	}
 	save(tx, r)
-	return Permit{digest: a.Digest(), ok: true}, r, ""
+	return Permit{digest: a.Digest(), ok: true, by: r.ID}, r, ""
 }
 
 // ErrNotProven means that an action is not proven to be read-only.

@@ -147,7 +147,7 @@ func (pl Plan) Run(ctx context.Context, p approvals.Permit, s Sink) (Result, err
 	if s == nil {
 		s = func(Event) {}
 	}
-	return pl.run(ctx, s)
+	return pl.run(approvals.Under(ctx, p), s)
 }
 
 // Result is what a tool found or did.

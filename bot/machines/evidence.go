@@ -40,6 +40,9 @@ func (j plainJournal) Began(ctx context.Context, thread, call string) (mark stri
 	if _, ok := j.m.Target.(backend.Witness); ok {
 		sum := sha256.Sum256([]byte(thread + "\x00" + call + "\x00" + now.String()))
 		mark = j.prefix() + hex.EncodeToString(sum[:16])
+		if j.m.Config.Credential == config.PerApproval {
+			mark = string(approvals.UnderOf(ctx)) // by which the host knows the run
+		}
 	}
 	j.m.ran.Store(true)
 	err = j.m.opts.DB.Update(ctx, func(tx store.Tx) error {

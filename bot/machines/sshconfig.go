@@ -23,6 +23,12 @@ func (m *Machine) sshConfig() (ssh.Config, error) {
 		return c, err
 	}
 	c.Name, c.Dir, c.Log = m.Name, m.Config.Dir, m.opts.Log
+	if m.Config.Credential == config.PerApproval {
+		if c.Credentials, err = newCredentials(m.Name, m.opts); err != nil {
+			return c, err
+		}
+		c.RunAs = m.Config.RunAs
+	}
 	if len(m.Config.Jump) > 0 {
 		c.Jump = nil
 		for _, j := range m.Config.Jump {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/approvals"
+	"countersign/approvals/risk"
 	"countersign/internal/config"
 	"countersign/targets/backend"
 	"countersign/targets/local"
@@ -35,6 +36,7 @@ func (m *Machine) tools(o *Opened) (map[string]tools.Tool, error) {
 	cfg := shell.Config{
 		Target: m.Target, User: o.Caps.User, Dir: m.Config.Dir, Classify: m.opts.Classify, Notice: o.Notice, Journal: plainJournal{m},
 		Reads: func(lock bool) approvals.Reads { return m.opts.Reads(m.Name, lock) }, Once: m.opts.Single,
+		RunAs: m.Config.RunAs,
 	}
 	if o.Book != nil {
 		cfg.Sessions = o.Book // a nil book would not be a nil interface
@@ -47,9 +49,18 @@ func (m *Machine) tools(o *Opened) (map[string]tools.Tool, error) {
 	all = append(all, process.New(m.background(o.Caps.User, private, roots...))...)
 	byName := map[string]tools.Tool{}
 	for _, t := range all {
+		if m.Config.Credential == config.PerApproval && !withCertificate(t.Spec()) {
+			continue
+		}
 		byName[t.Spec().Name] = t
 	}
 	return byName, nil
+}
+
+// withCertificate reports whether a tool works where each change takes a certificate: one that only
+// reads, a command, or keys for the terminal, whose account can change nothing.
+func withCertificate(s tools.Spec) bool {
+	return s.Level == risk.Read && s.Name != "run_bash" && s.Name != "execute_code" || s.NeedsTmux
 }
 
 // background says how processes in the background are kept.

@@ -61,6 +61,7 @@ type File struct {
 	Limits   LimitsConfig            `yaml:"limits"`
 	Keep     KeepConfig              `yaml:"keep"`
 	Web      WebConfig               `yaml:"web"`
+	Signer   SignerConfig            `yaml:"signer,omitempty"`
 	Metrics  MetricsConfig           `yaml:"metrics"`
 	Discord  DiscordConfig           `yaml:"discord"`
 	// Internet is about what the bot itself may fetch.

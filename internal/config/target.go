@@ -66,6 +66,10 @@ type TargetConfig struct {
 	Approvers []string          `yaml:"approvers"`
 	// Approve says what an approval on the target takes beyond the policy.
 	Approve TargetApproval `yaml:"approve,omitempty"`
+	// Credential is per-approval if the bot has no key of its own for an SSH target: it gets a
+	// certificate from the signer for each login, and for each approved command, which runs as RunAs.
+	Credential string `yaml:"credential,omitempty"`
+	RunAs      string `yaml:"run_as,omitempty"`
 	// Reads says which proven reads run unasked: "enforced" (under a lock; the default where
 	// the target has one), "plain" (the default elsewhere) or "ask". See docs/gate.md.
 	Reads string `yaml:"reads,omitempty"`
@@ -82,6 +86,37 @@ type TargetConfig struct {
 type TargetApproval struct {
 	// Proof is passkey if an approval must be signed by the person's own device, or nothing.
 	Proof string `yaml:"proof,omitempty"`
+}
+
+// PerApproval is the Credential of a target whose commands need a certificate each.
+const PerApproval = "per-approval"
+
+// SignerConfig says where the signer of targets with PerApproval is.
+type SignerConfig struct {
+	URL   string `yaml:"url,omitempty"`   // https://HOST:PORT, or unix:/PATH
+	Token string `yaml:"token,omitempty"` // a file with the word that it knows the bot by
+}
+
+// checkCredential checks what a target without a key of the bot's says.
+func (f File) checkCredential(at string, t TargetConfig) error {
+	switch {
+	case t.Credential == "" && t.RunAs == "":
+	case t.Credential == "":
+		return Errorf("%s has run_as, which means nothing without credential: %s; add or remove one", at, PerApproval)
+	case t.Credential != PerApproval:
+		return Errorf("%s has credential %q; use %s, or leave it out", at, t.Credential, PerApproval)
+	case t.Kind != "ssh":
+		return Errorf("%s has credential: %s, which only targets of kind ssh can have", at, PerApproval)
+	case t.RunAs == "" || t.User == "" || t.RunAs == t.User:
+		return Errorf("%s has credential: %s; add user: NAME (the account that looks) and run_as: NAME (another one, for approved commands)", at, PerApproval)
+	case len(t.Identities) > 0:
+		return Errorf("%s has credential: %s and identities; remove the keys, so that the bot has none", at, PerApproval)
+	case t.Approve.Proof == "":
+		return Errorf("%s has credential: %s, and the signer counts only signed votes; add approve: {proof: passkey}", at, PerApproval)
+	case f.Signer.URL == "" || f.Signer.Token == "":
+		return Errorf("%s has credential: %s; add signer: {url: ..., token: FILE}", at, PerApproval)
+	}
+	return nil
 }
 
 // In reports whether a target may be used in a channel.
@@ -154,6 +189,9 @@ func (f File) CheckTarget(at, name string, t TargetConfig) error {
 	}
 	if !policy.ValidProof(t.Approve.Proof) {
 		return Errorf("%s has approve.proof %q; use passkey, or leave it out", at, t.Approve.Proof)
+	}
+	if err := f.checkCredential(at, t); err != nil {
+		return err
 	}
 	for key, groups := range map[string][]string{"approvers": t.Approvers, "users": t.Users, "moderators": t.Moderators} {
 		for _, g := range groups {

@@ -70,6 +70,11 @@ type Spec struct {
 	// it ended, and keep what it prints. It then outlives the connection and the bot. 1 to 64 of
 	// a-z, A-Z, 0-9, "-" and "_". A process with a Lock has none.
 	Mark string
+	// Approval is the approval by which it changes something, for a target that takes a credential of
+	// its own for each (see targets/ssh). Such a target runs exactly the action that was approved, and
+	// of the rest of the Spec only the streams, Grace and the deadline of ctx count. The mark is then
+	// the approval's.
+	Approval string
 }
 
 // Lock lists what a locked process may do besides reading files and writing to its own streams. The

@@ -69,7 +69,7 @@ func (w *wire) Close() error {
 }
 
 // connect logs in at every hop in turn. It leaves nothing open when it fails.
-func (t *Target) connect(ctx context.Context) (_ *conn, err error) {
+func (t *Target) connect(ctx context.Context, hops []Hop) (_ *conn, err error) {
 	db, err := loadKnown(ctx, t.c.KnownHosts, t.c.Approved)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (t *Target) connect(ctx context.Context) (_ *conn, err error) {
 			_ = root.Close()
 		}
 	}()
-	for i, hop := range t.hops {
+	for i, hop := range hops {
 		raw, err := t.reach(ctx, via, root, hop)
 		if err != nil {
 			return nil, err
@@ -165,13 +165,22 @@ func reachError(hop Hop, err error) error {
 func (t *Target) login(ctx context.Context, root net.Conn, w *wire, hop Hop, cc *xssh.ClientConfig) (*xssh.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.c.HandshakeTimeout)
 	defer cancel()
-	keys, err := hop.keys(ctx, t.c.Now())
-	if err != nil {
-		_ = w.Close()
-		return nil, err
+	keys := &keyring{names: []string{"a certificate of the signer"}}
+	var refused error
+	if hop.login != nil {
+		cc.Auth = []xssh.AuthMethod{xssh.PublicKeysCallback(func() (signers []xssh.Signer, err error) {
+			signers, refused = hop.login()
+			return signers, refused
+		})}
+	} else {
+		var err error
+		if keys, err = hop.keys(ctx, t.c.Now()); err != nil {
+			_ = w.Close()
+			return nil, err
+		}
+		defer keys.close()
+		cc.Auth = []xssh.AuthMethod{xssh.PublicKeys(keys.signers...)}
 	}
-	defer keys.close()
-	cc.Auth = []xssh.AuthMethod{xssh.PublicKeys(keys.signers...)}
 	cut := context.AfterFunc(ctx, func() { _ = root.Close() })
 	sc, chans, reqs, err := xssh.NewClientConn(w, hop.address(), cc)
 	if !cut() && err == nil {
@@ -183,11 +192,15 @@ func (t *Target) login(ctx context.Context, root net.Conn, w *wire, hop Hop, cc 
 	}
 	var algorithms *xssh.AlgorithmNegotiationError
 	switch {
+	case refused != nil:
+		return nil, refused
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, fmt.Errorf("%s accepted the connection but did not finish the login in %v; check its load and that it is an SSH "+
 			"server: %w", hop.address(), t.c.HandshakeTimeout, ctx.Err())
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case hop.login != nil && strings.Contains(err.Error(), "unable to auth"):
+		return nil, fmt.Errorf("%s does not let %s in with a certificate of the signer; enroll the host again, and compare its clock with the signer's: %w", hop.address(), hop.User, err)
 	case strings.Contains(err.Error(), "unable to authenticate"), strings.Contains(err.Error(), "Too many authentication failures"):
 		return nil, &AuthError{User: hop.User, Address: hop.address(), Tried: keys.names, Skipped: keys.skipped, Err: err}
 	case errors.As(err, &algorithms):

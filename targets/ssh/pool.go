@@ -81,7 +81,7 @@ func (t *Target) dial() *dialing {
 	go func() {
 		defer cancel()
 		began := t.c.Now()
-		c, err := t.connect(ctx)
+		c, err := t.connect(ctx, t.watchHops(ctx))
 		t.mu.Lock()
 		if t.dialing == d {
 			t.dialing = nil

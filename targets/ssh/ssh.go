@@ -58,6 +58,8 @@ type Hop struct {
 	Agent string
 	// IdentitiesOnly limits the agent to the keys in Identities.
 	IdentitiesOnly bool
+
+	login func() ([]xssh.Signer, error) // in place of keys
 }
 
 func (h Hop) address() string { return net.JoinHostPort(h.Host, strconv.Itoa(h.Port)) }
@@ -90,6 +92,11 @@ type Config struct {
 	// MaxConns bounds the connections; 0 means 4.
 	MaxChannels, MaxConns int
 
+	// Credentials get a certificate for each login, and for each approved command, which runs as RunAs;
+	// the target has no other keys then. nil means that it logs in with Identities and Agent.
+	Credentials Credentials
+	RunAs       string
+
 	Dir string           // absolute default directory; "" means the user's home
 	Log *slog.Logger     // nil discards
 	Now func() time.Time // nil means time.Now
@@ -111,7 +118,7 @@ func (h *Hop) check() error {
 		return fmt.Errorf("port %d does not exist; give one from 1 to 65535", h.Port)
 	case h.User == "":
 		return fmt.Errorf("no user is given for %s; say who logs in", h.Host)
-	case len(h.Identities) == 0 && h.Agent == "":
+	case len(h.Identities) == 0 && h.Agent == "" && h.login == nil:
 		return fmt.Errorf("no key is given for %s; name an identity file or an agent's socket", h.Host)
 	}
 	return nil
@@ -124,6 +131,8 @@ type Target struct {
 	hops  []Hop // the hosts to go through, the target last
 	log   *slog.Logger
 	shell shellFiles
+	// credential is nil if the target has keys.
+	credential *credential
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -181,6 +190,15 @@ func New(c Config) (*Target, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	var cred *credential
+	if c.Credentials != nil {
+		var err error
+		if cred, err = newCredential(c.Credentials, c.RunAs); err != nil {
+			return nil, err
+		}
+		c.Identities, c.Certificates, c.Agent = nil, nil, ""
+		c.login = func() ([]xssh.Signer, error) { return nil, errors.New("ssh: a login without a certificate") }
+	}
 	hops := append(slices.Clone(c.Jump), c.Hop)
 	for i := range hops {
 		h := &hops[i]
@@ -194,7 +212,7 @@ func New(c Config) (*Target, error) {
 	}
 	t := &Target{
 		c: c, hops: hops, log: c.Log.With("target", c.Name),
-		pins: make([]xssh.PublicKey, len(hops)), changed: make(chan struct{}), helloTime: helloTime,
+		credential: cred, pins: make([]xssh.PublicKey, len(hops)), changed: make(chan struct{}), helloTime: helloTime,
 	}
 	t.life, t.end = context.WithCancel(context.Background())
 	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: c.Name, Dir: c.Dir, OnlyLock: c.onlyLock})

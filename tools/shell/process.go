@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"countersign/approvals"
 	"countersign/internal/failpoint"
 	"countersign/targets/backend"
 	"countersign/targets/lock"
@@ -35,6 +36,10 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	if k.read && k.caps.Bash != "" {
 		// Exactly the shell that the proof is about, without startup files.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
+	}
+	if k.runsCertified {
+		spec.Approval = string(approvals.UnderOf(ctx))
+		k.notice = separateShellNote(k.args.Command, k.dir)
 	}
 	res, end, err := k.run(ctx, wctx, spec, out)
 	to := led()

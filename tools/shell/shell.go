@@ -89,6 +89,10 @@ type Config struct {
 	Journal Journal
 	// User is the account that commands run as, for the card.
 	User string
+	// RunAs is the account that approved commands run as on a target with a credential for each
+	// approval. They run there outside of terminals, whose account can change nothing; "" is any other
+	// target.
+	RunAs string
 	// Dir is the absolute directory of commands outside panes.
 	Dir string
 	// Notice says why there is no terminal. It is shown once in each thread.
@@ -185,6 +189,8 @@ type call struct {
 	// seen is where and when an approved call was looked at; zero for others.
 	seen   sight
 	notice string
+	// runsCertified means that it runs by a certificate for this approval.
+	runsCertified bool
 	// argv and stdin are the interpreter and the program of execute_code.
 	argv  []string
 	stdin string
@@ -247,6 +253,12 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if t.cfg.Sessions != nil {
 			k.notice = separateShellNote(text, k.dir)
 		}
+	case t.cfg.RunAs != "":
+		if k.wait.dispatch {
+			return tools.Plan{}, tools.Failed(`"wait": false is not possible on this target, where each change runs by a certificate of its own; ` +
+				`wait for the command, with a limit such as "10m" if need be, or start it with systemd-run`)
+		}
+		k.certified(&a)
 	case t.cfg.Sessions != nil:
 		if err := guard.Check(text); err != nil {
 			return tools.Plan{}, tools.Failed("%w", err)
@@ -267,7 +279,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		}
 		run = k.runInPane
 	}
-	if a.Pane == "" {
+	if a.Pane == "" && a.User != t.cfg.RunAs {
 		a.Env["process"] = environmentHash(k.environ())
 	}
 	if !k.read { // a proven read changes nothing, whatever the files contain
@@ -284,6 +296,15 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	p := tools.Planned(a, k.args.Claim(), run)
 	p.Notes = !k.read && (a.Pane != "" || t.cfg.Journal != nil)
 	return p, nil
+}
+
+// certified makes an action one that runs by a certificate, as the account for approved commands.
+func (k *call) certified(a *approvals.Action) {
+	a.User, a.Env["process"] = k.t.cfg.RunAs, approvals.ByRunner
+	if k.caps.Bash != "" {
+		a.Shell = "bash"
+	}
+	k.runsCertified = true
 }
 
 // planKnown plans a proven read without asking the target: it runs where the thread's shell is at

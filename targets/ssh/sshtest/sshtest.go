@@ -44,6 +44,9 @@ type Options struct {
 	MaxSessions int
 	// HostCert makes the host show a certificate of Server.CA.
 	HostCert bool
+	// Enrolled is the root of a host that was enrolled below it (signer/enroll), whose settings come
+	// first.
+	Enrolled string
 	// Config are further lines of sshd_config.
 	Config string
 }
@@ -274,6 +277,9 @@ func (s *Server) Know(host string, port int) {
 
 func (s *Server) config() string {
 	var b strings.Builder
+	if s.o.Enrolled != "" {
+		fmt.Fprintf(&b, "Include %s/etc/ssh/sshd_config.d/*.conf\n", s.o.Enrolled)
+	}
 	fmt.Fprintf(&b, "ListenAddress %s\nPort %d\nHostKey %s/host\n", s.Host, s.Port, s.Dir)
 	fmt.Fprintf(&b, "AuthorizedKeysFile %[1]s/authorized_keys\nTrustedUserCAKeys %[1]s/ca.pub\nAuthorizedPrincipalsFile %[1]s/principals\n", s.Dir)
 	b.WriteString("PasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\nLogLevel " +

@@ -1,0 +1,539 @@
+package signer_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	xssh "golang.org/x/crypto/ssh"
+
+	"countersign/approvals"
+	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/passkeytest"
+	"countersign/signer/client"
+	"countersign/signer/wire"
+	"countersign/targets/backend"
+)
+
+// thief has everything that the bot has: its store, its keys in memory, its token and its
+// configuration; and old requests that people really approved. It wants a file made by the account
+// for approved commands.
+type thief struct {
+	*bench
+	t    *testing.T
+	key  xssh.Signer
+	mark string // the file
+	id   string // of a request of its own
+}
+
+func (b *bench) thief(t *testing.T, n int) *thief {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	key, err := xssh.NewSignerFromKey(private)
+	must(t, err)
+	mark := filepath.Join(b.dir, "loot", fmt.Sprint(n))
+	sum := sha256.Sum256([]byte(mark))
+	return &thief{bench: b, t: t, key: key, mark: mark, id: strings.NewReplacer("0", "a", "1", "b").Replace(hex.EncodeToString(sum[:5]))}
+}
+
+// evil is what the thief wants run.
+func (x *thief) evil() approvals.Action { return x.action("touch " + x.mark) }
+
+// harmless is what people approve.
+func (x *thief) harmless() approvals.Action { return x.action("true") }
+
+// ask asks the signer and, if it signs, runs what it signed for.
+func (x *thief) ask(r wire.Request) error {
+	r.Key = keyLine(x.key.PublicKey())
+	cert, err := x.client.Issue(context.Background(), r)
+	if err != nil {
+		return err
+	}
+	step, err := wire.StepOf(r.Action, r.Step)
+	if err != nil {
+		step = r.Action
+	}
+	return x.use(cert, runAs, step)
+}
+
+// login logs in with a certificate.
+func (x *thief) login(cert *xssh.Certificate, as, from string) (*xssh.Client, error) {
+	s, err := xssh.NewCertSigner(cert, x.key)
+	if err != nil {
+		return nil, err
+	}
+	return x.dial(s, as, from)
+}
+
+func (x *thief) dial(s xssh.Signer, as, from string) (*xssh.Client, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
+	conn, err := d.Dial("tcp", x.sshd.Address())
+	if err != nil {
+		return nil, err
+	}
+	c, chans, reqs, err := xssh.NewClientConn(conn, x.sshd.Address(), &xssh.ClientConfig{
+		User: as, Auth: []xssh.AuthMethod{xssh.PublicKeys(s)}, HostKeyCallback: xssh.InsecureIgnoreHostKey(),
+	})
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return xssh.NewClient(c, chans, reqs), nil
+}
+
+// use logs in with a certificate and sends the runner an action.
+func (x *thief) use(cert *xssh.Certificate, as string, action []byte) error {
+	return x.session(cert, as, "countersign", action, nil)
+}
+
+func (x *thief) session(cert *xssh.Certificate, as, command string, action []byte, before func(*xssh.Session) error) error {
+	c, err := x.login(cert, as, "127.0.0.1")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	s, err := c.NewSession()
+	if err != nil {
+		return err
+	}
+	if before != nil {
+		if err := before(s); err != nil {
+			return err
+		}
+	}
+	head, _ := json.Marshal(wire.Frame{Action: len(action)})
+	in, err := s.StdinPipe()
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	s.Stdout = &out
+	if err := s.Start(command); err != nil {
+		return err
+	}
+	_, _ = in.Write(append(append(head, '\n'), action...))
+	_ = in.Close()
+	err = s.Wait()
+	for r := bytes.NewReader(out.Bytes()); ; {
+		stream, b, rerr := wire.ReadChunk(r, make([]byte, wire.MaxChunk))
+		if rerr != nil {
+			return err
+		}
+		var e wire.Event
+		if stream == wire.Tell && json.Unmarshal(b, &e) == nil && (e.Why != "" || e.None) {
+			return fmt.Errorf("the runner refuses: %s", e.Why)
+		}
+	}
+}
+
+// signed is a certificate of a kind that the thief can have.
+func (x *thief) signed(r wire.Request) *xssh.Certificate {
+	x.t.Helper()
+	r.Key = keyLine(x.key.PublicKey())
+	cert, err := x.client.Issue(context.Background(), r)
+	must(x.t, err)
+	return cert
+}
+
+// watching runs a command as the account that looks.
+func (x *thief) watching(command string) error {
+	c, err := x.login(x.signed(wire.Request{Kind: wire.Watch, Target: "web-1"}), watch, "127.0.0.1")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	s, err := c.NewSession()
+	if err != nil {
+		return err
+	}
+	out, err := s.CombinedOutput(command)
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", err, out)
+}
+
+// votes are votes of people for an action, as they would be for a request.
+func (x *thief) votes(id string, a approvals.Action, change func(*passkey.Statement), who ...string) (v []wire.Vote) {
+	for _, n := range who {
+		s := x.statement(id, a, n)
+		if change != nil {
+			change(&s)
+		}
+		v = append(v, x.sign(s, n))
+	}
+	return v
+}
+
+func (x *thief) changed(a approvals.Action, votes []wire.Vote) error {
+	raw, _ := json.Marshal(a)
+	return x.ask(wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Action: raw, Votes: votes})
+}
+
+// with changes the people's devices for one attempt.
+func (x *thief) with(change func(*passkeytest.Device), do func() error) error {
+	for _, n := range []string{"alice", "bob"} {
+		was := *x.people[n]
+		change(x.people[n])
+		defer func() {
+			count := x.people[n].Count
+			*x.people[n] = was
+			x.people[n].Count = count
+		}()
+	}
+	return do()
+}
+
+func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
+	b := newBench(t)
+	must(t, os.Mkdir(filepath.Join(b.dir, "loot"), 0o777))
+	must(t, os.Chmod(filepath.Join(b.dir, "loot"), 0o777)) //nolint:gosec // so that any account could
+	script := filepath.Join(b.dir, "loot", "script")
+	must(t, os.WriteFile(script, []byte("true\n"), 0o755)) //nolint:gosec // it is run
+	sum := sha256.Sum256([]byte("true\n"))
+	both := []string{"alice", "bob"}
+	for n, try := range []struct {
+		how  string
+		do   func(x *thief) error
+		want string // in the refusal
+	}{
+		// The signer.
+		{"no vote", func(x *thief) error { return x.changed(x.evil(), nil) }, "must approve"},
+		{"one vote", func(x *thief) error { return x.changed(x.evil(), x.votes(x.id, x.evil(), nil, "alice")) }, "must approve"},
+		{"the same person twice", func(x *thief) error { return x.changed(x.evil(), x.votes(x.id, x.evil(), nil, "alice", "alice")) }, "voted twice"},
+		{"a vote twice", func(x *thief) error {
+			v := x.votes(x.id, x.evil(), nil, "bob")
+			return x.changed(x.evil(), append(v, v...))
+		}, "voted twice"},
+		{"a passkey that nobody registered", func(x *thief) error {
+			x.people["alice"], x.people["own"] = passkeytest.New("bot.example.com", console), x.people["alice"]
+			defer func() { x.people["alice"] = x.people["own"]; delete(x.people, "own") }()
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), nil, both...))
+		}, "doesn't know"},
+		{"bob's passkey under alice's name", func(x *thief) error {
+			v := x.votes(x.id, x.evil(), nil, "bob")
+			return x.changed(x.evil(), append(v, x.sign(x.statement(x.id, x.evil(), "alice"), "bob")))
+		}, "signed by a passkey of bob"},
+		{"alice's passkey under carol's name", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.Owner = "carol" }, both...))
+		}, "signed by a passkey of"},
+		{"votes of another request", func(x *thief) error { return x.changed(x.evil(), x.votes("zzzzzzzzzz", x.evil(), nil, both...)) }, "signed something else"},
+		{"votes for another command", func(x *thief) error { return x.changed(x.evil(), x.votes(x.id, x.harmless(), nil, both...)) }, "signed something else"},
+		{"the command changed by a byte", func(x *thief) error {
+			a := x.evil()
+			v := x.votes(x.id, a, nil, both...)
+			a.Bytes = append(a.Bytes, ' ')
+			return x.changed(a, v)
+		}, "signed something else"},
+		{"another account", func(x *thief) error {
+			a := x.evil()
+			v := x.votes(x.id, a, nil, both...)
+			a.User = "root"
+			return x.changed(a, v)
+		}, "may run as root"},
+		{"an account that the signer doesn't allow, approved", func(x *thief) error {
+			a := x.evil()
+			a.User = "root"
+			return x.changed(a, x.votes(x.id, a, nil, both...))
+		}, "may run as root"},
+		{"the account that looks, approved", func(x *thief) error {
+			a := x.evil()
+			a.User = watch
+			return x.changed(a, x.votes(x.id, a, nil, both...))
+		}, "may run as"},
+		{"another directory", func(x *thief) error {
+			a := x.evil()
+			v := x.votes(x.id, a, nil, both...)
+			a.Dir = "/tmp"
+			return x.changed(a, v)
+		}, "signed something else"},
+		{"another environment", func(x *thief) error {
+			a := x.evil()
+			v := x.votes(x.id, a, nil, both...)
+			a.Env["LD_PRELOAD"] = "/tmp/x.so"
+			return x.changed(a, v)
+		}, "signed something else"},
+		{"another host", func(x *thief) error {
+			a := x.evil()
+			a.Target = "ssh:web-1#SHA256:" + strings.Repeat("A", 43)
+			return x.changed(a, x.votes(x.id, a, nil, both...))
+		}, "what was approved is for"},
+		{"another target's name", func(x *thief) error {
+			raw, _ := json.Marshal(x.evil())
+			return x.ask(wire.Request{Kind: wire.Change, Target: "web-2", Approval: x.id, Action: raw, Votes: x.votes(x.id, x.evil(), nil, both...)})
+		}, "doesn't know a target"},
+		{"a plan as one command", func(x *thief) error {
+			a := approvals.Action{Kind: approvals.KindChange, Steps: []approvals.Action{x.evil()}}
+			return x.changed(a, x.votes(x.id, a, nil, both...))
+		}, "doesn't have such a step"},
+		{"a step that a plan doesn't have", func(x *thief) error {
+			a := approvals.Action{Kind: approvals.KindChange, Steps: []approvals.Action{x.harmless()}}
+			raw, _ := json.Marshal(a)
+			return x.ask(wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Step: 2, Action: raw, Votes: x.votes(x.id, a, nil, both...)})
+		}, "doesn't have such a step"},
+		{"a step put into a plan", func(x *thief) error {
+			a := approvals.Action{Kind: approvals.KindChange, Steps: []approvals.Action{x.harmless()}}
+			v := x.votes(x.id, a, nil, both...)
+			a.Steps = append(a.Steps, x.evil())
+			raw, _ := json.Marshal(a)
+			return x.ask(wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Step: 2, Action: raw, Votes: v})
+		}, "signed something else"},
+		{"a step before the first", func(x *thief) error {
+			raw, _ := json.Marshal(x.evil())
+			return x.ask(wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Step: -1, Action: raw, Votes: x.votes(x.id, x.evil(), nil, both...)})
+		}, "no name of a request"},
+		{"old votes", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.At = s.At.Add(-31 * time.Minute) }, both...))
+		}, "older than"},
+		{"votes from the future", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.At = s.At.Add(time.Hour) }, both...))
+		}, "from the future"},
+		{"signatures that confirm a key", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.For = passkey.ForKey }, both...))
+		}, "signed something else"},
+		{"denials", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.For = "deny" }, both...))
+		}, "signed something else"},
+		{"a statement of another version", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.Version = 2 }, both...))
+		}, "another version"},
+		{"breaking a glass that isn't theirs", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.For = passkey.ForGlass }, "bob"))
+		}, "must approve"},
+		{"signatures of another page", func(x *thief) error {
+			return x.with(func(d *passkeytest.Device) { d.Origin = "https://bot.example.org" }, func() error { return x.changed(x.evil(), x.votes(x.id, x.evil(), nil, both...)) })
+		}, "another page"},
+		{"signatures of another site", func(x *thief) error {
+			return x.with(func(d *passkeytest.Device) { d.Site = "example.com" }, func() error { return x.changed(x.evil(), x.votes(x.id, x.evil(), nil, both...)) })
+		}, "isn't that of this passkey"},
+		{"devices that didn't check the person", func(x *thief) error {
+			return x.with(func(d *passkeytest.Device) { d.Unverified = true }, func() error { return x.changed(x.evil(), x.votes(x.id, x.evil(), nil, both...)) })
+		}, "didn't check"},
+		{"a statement changed after it was signed", func(x *thief) error {
+			v := x.votes(x.id, x.harmless(), nil, both...)
+			for i := range v {
+				v[i].Statement = bytes.ReplaceAll(v[i].Statement, []byte(x.harmless().Digest().String()), []byte(x.evil().Digest().String()))
+			}
+			return x.changed(x.evil(), v)
+		}, "for something else"},
+		{"a signature cut short", func(x *thief) error {
+			v := x.votes(x.id, x.evil(), nil, both...)
+			v[0].Response = bytes.Replace(v[0].Response, []byte(`"signature":"ME`), []byte(`"signature":"`), 1)
+			return x.changed(x.evil(), v)
+		}, "doesn't know"},
+		{"no signature at all", func(x *thief) error {
+			v := x.votes(x.id, x.evil(), nil, both...)
+			v[0].Response = json.RawMessage(`{}`)
+			return x.changed(x.evil(), v)
+		}, "doesn't know"},
+		{"a flood of votes", func(x *thief) error {
+			var v []wire.Vote
+			for range 30 {
+				v = append(v, x.votes(x.id, x.evil(), nil, "alice")...)
+			}
+			return x.changed(x.evil(), v)
+		}, "at most"},
+		{"the members of the action twice", func(x *thief) error {
+			raw, _ := json.Marshal(x.harmless())
+			v := x.votes(x.id, x.harmless(), nil, both...)
+			evil, _ := json.Marshal(x.evil())
+			raw = append(raw[:len(raw)-1], append([]byte(","), evil[1:]...)...)
+			return x.ask(wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Action: raw, Votes: v})
+		}, "signed something else"},
+		{"text after the action", func(x *thief) error {
+			raw, _ := json.Marshal(x.evil())
+			return x.ask(wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Action: append(raw, "{}"...), Votes: x.votes(x.id, x.evil(), nil, both...)})
+		}, "can't be read"},
+		{"keys for a terminal", func(x *thief) error {
+			a := x.evil()
+			a.Kind = approvals.KindKeys
+			return x.changed(a, x.votes(x.id, a, nil, both...))
+		}, "only a command"},
+		{"a request's name with a path", func(x *thief) error {
+			raw, _ := json.Marshal(x.evil())
+			return x.ask(wire.Request{Kind: wire.Change, Target: "web-1", Approval: "../../evil", Action: raw, Votes: x.votes("../../evil", x.evil(), nil, both...)})
+		}, "no name of a request"},
+		{"a request's name with a command", func(x *thief) error {
+			return x.ask(wire.Request{Kind: wire.Follow, Target: "web-1", Approval: "a;touch a;"})
+		}, "no name of a request"},
+		{"a kind that nobody knows", func(x *thief) error { return x.ask(wire.Request{Kind: "root", Target: "web-1", Approval: x.id}) }, "this kind"},
+		{"following a run that isn't there", func(x *thief) error {
+			return x.ask(wire.Request{Kind: wire.Follow, Target: "web-1", Approval: x.id})
+		}, "nothing to follow"},
+		{"an approval a second time", func(x *thief) error {
+			v := x.votes(x.id, x.harmless(), nil, both...)
+			must(x.t, x.changed(x.harmless(), v))
+			return x.changed(x.harmless(), v)
+		}, "before"},
+		{"an approval a second time, with another key", func(x *thief) error {
+			v := x.votes(x.id, x.harmless(), nil, both...)
+			must(x.t, x.changed(x.harmless(), v))
+			x.key = x.thief(x.t, 1000).key
+			return x.changed(x.harmless(), v)
+		}, "before"},
+		{"no public key", func(x *thief) error {
+			raw, _ := json.Marshal(x.evil())
+			_, err := x.client.Issue(context.Background(), wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Action: raw, Key: "command=\"x\" " + keyLine(x.key.PublicKey())})
+			return err
+		}, "no public key"},
+		{"a wrong token", func(x *thief) error {
+			c, err := client.New("unix:"+x.dir+"/signer/socket", func() (string, error) { return "guess", nil })
+			must(x.t, err)
+			_, err = c.Issue(context.Background(), wire.Request{Kind: wire.Watch, Target: "web-1", Key: keyLine(x.key.PublicKey())})
+			return err
+		}, "doesn't know this token"},
+		// sshd.
+		{"the bot's key without a certificate", func(x *thief) error { _, err := x.dial(x.key, runAs, "127.0.0.1"); return err }, "unable to authenticate"},
+		{"a certificate to look, for the other account", func(x *thief) error {
+			_, err := x.login(x.signed(wire.Request{Kind: wire.Watch, Target: "web-1"}), runAs, "127.0.0.1")
+			return err
+		}, "unable to authenticate"},
+		{"a certificate to look, for root", func(x *thief) error {
+			_, err := x.login(x.signed(wire.Request{Kind: wire.Watch, Target: "web-1"}), "root", "127.0.0.1")
+			return err
+		}, "unable to authenticate"},
+		{"a certificate for a command, for root", func(x *thief) error {
+			_, err := x.login(x.signed(x.approve(x.id, x.harmless(), both...)), "root", "127.0.0.1")
+			return err
+		}, "unable to authenticate"},
+		{"a certificate for a command, from another address", func(x *thief) error {
+			_, err := x.login(x.signed(x.approve(x.id, x.harmless(), both...)), runAs, "127.0.0.2")
+			return err
+		}, "unable to authenticate"},
+		{"a certificate of an authority of its own", func(x *thief) error {
+			cert := x.signed(x.approve(x.id, x.harmless(), both...))
+			cert.CriticalOptions = nil
+			must(x.t, cert.SignCert(rand.Reader, x.thief(x.t, 1001).key))
+			return x.use(cert, runAs, nil)
+		}, "unable to authenticate"},
+		{"a certificate with its command taken out", func(x *thief) error {
+			cert := x.signed(x.approve(x.id, x.harmless(), both...))
+			delete(cert.CriticalOptions, "force-command")
+			return x.session(cert, runAs, "touch "+x.mark, nil, nil)
+		}, "unable to authenticate"},
+		{"a certificate whose time is over", func(x *thief) error {
+			now := x.now
+			defer func() { x.now = now }()
+			r := x.approve(x.id, x.harmless(), both...)
+			x.now = func() time.Time { return time.Now().Add(-2 * time.Minute) }
+			for i, n := range both {
+				s := x.statement(x.id, x.harmless(), n)
+				s.At = x.now()
+				r.Votes[i] = x.sign(s, n)
+			}
+			return x.use(x.signed(r), runAs, r.Action)
+		}, "unable to authenticate"},
+		// The runner.
+		{"a certificate, and another command on its line", func(x *thief) error {
+			r := x.approve(x.id, x.harmless(), both...)
+			return x.session(x.signed(r), runAs, "touch "+x.mark, nil, nil)
+		}, "isn't what was approved"},
+		{"a certificate, and another action", func(x *thief) error {
+			raw, _ := json.Marshal(x.evil())
+			return x.use(x.signed(x.approve(x.id, x.harmless(), both...)), runAs, raw)
+		}, "isn't what was approved"},
+		{"a certificate, twice", func(x *thief) error {
+			r := x.approve(x.id, x.harmless(), both...)
+			cert := x.signed(r)
+			must(x.t, x.use(cert, runAs, r.Action))
+			return x.use(cert, runAs, r.Action)
+		}, "ran here before"},
+		{"a certificate, and a terminal", func(x *thief) error {
+			return x.session(x.signed(x.approve(x.id, x.harmless(), both...)), runAs, "sh", nil, func(s *xssh.Session) error { return s.RequestPty("xterm", 24, 80, nil) })
+		}, "pty-req failed"},
+		{"a certificate, and a subsystem", func(x *thief) error {
+			c, err := x.login(x.signed(x.approve(x.id, x.harmless(), both...)), runAs, "127.0.0.1")
+			must(x.t, err)
+			defer func() { _ = c.Close() }()
+			s, err := c.NewSession()
+			must(x.t, err)
+			out, err := s.StdoutPipe()
+			must(x.t, err)
+			in, err := s.StdinPipe()
+			must(x.t, err)
+			if err := s.RequestSubsystem("sftp"); err != nil {
+				return err
+			}
+			_, _ = in.Write([]byte{0, 0, 0, 5, 1, 0, 0, 0, 3})
+			_ = in.Close()
+			if got, _ := io.ReadAll(out); len(got) > 0 {
+				return nil
+			}
+			return errors.New("the runner refuses")
+		}, "runner refuses"},
+		{"a certificate, and a forwarded port", func(x *thief) error {
+			c, err := x.login(x.signed(x.approve(x.id, x.harmless(), both...)), runAs, "127.0.0.1")
+			must(x.t, err)
+			defer func() { _ = c.Close() }()
+			conn, err := c.Dial("tcp", x.sshd.Address())
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err
+		}, "prohibited"},
+		{"a certificate, and variables", func(x *thief) error {
+			r := x.approve(x.id, x.harmless(), both...)
+			return x.session(x.signed(r), runAs, "x", r.Action, func(s *xssh.Session) error { return s.Setenv("BASH_ENV", x.mark) })
+		}, "setenv failed"},
+		{"a certificate to follow, for another action", func(x *thief) error {
+			raw, _ := json.Marshal(x.evil())
+			must(x.t, x.changed(x.harmless(), x.votes(x.id, x.harmless(), nil, both...)))
+			if err := x.use(x.signed(wire.Request{Kind: wire.Follow, Target: "web-1", Approval: x.id}), runAs, raw); err != nil {
+				return err
+			}
+			return fmt.Errorf("it only followed")
+		}, "only followed"},
+		{"a script that changed after it was approved", func(x *thief) error {
+			a := x.action("sh " + script)
+			a.Files = map[string]string{script: hex.EncodeToString(sum[:])}
+			r := x.approve(x.id, a, both...)
+			must(x.t, os.WriteFile(script, []byte("touch "+x.mark+"\n"), 0o755)) //nolint:gosec // it is run
+			return x.use(x.signed(r), runAs, r.Action)
+		}, "changed after it was approved"},
+		{"a directory that was replaced after it was approved", func(x *thief) error {
+			a := x.evil()
+			a.Dir, a.Files = "/tmp", map[string]string{"/tmp/": "directory inode 1:1"}
+			r := x.approve(x.id, a, both...)
+			return x.use(x.signed(r), runAs, r.Action)
+		}, "was replaced"},
+		// The account that looks.
+		{"writing as the account that looks", func(x *thief) error { return x.watching("touch " + x.mark) }, "ermission denied"},
+		{"becoming root", func(x *thief) error { return x.watching("su root -c 'touch " + x.mark + "'") }, "exited"},
+		{"replacing the runner", func(x *thief) error {
+			return x.watching("cp /bin/sh " + x.dir + "/host/usr/local/lib/countersign/countersign-runner")
+		}, "ermission denied"},
+		{"replacing the authorities", func(x *thief) error { return x.watching("echo x >" + x.dir + "/host/etc/ssh/countersign_ca.pub") }, "ermission denied"},
+		{"reading the runs of others", func(x *thief) error { return x.watching("ls " + x.dir + "/host/var/lib/countersign/" + runAs) }, "ermission denied"},
+		{"the runner's own work, as the account that looks", func(x *thief) error {
+			return x.watching(x.dir + "/host/usr/local/lib/countersign/countersign-runner supervise " + x.dir)
+		}, "exited"},
+		{"a command of the bot's own, without an approval", func(x *thief) error {
+			_, err := x.target.Start(x.t.Context(), backend.Spec{Shell: "touch " + x.mark, Approval: x.id})
+			return err
+		}, "doesn't know a target"},
+	} {
+		t.Run(try.how, func(t *testing.T) {
+			x := b.thief(t, n)
+			err := try.do(x)
+			if _, there := os.Stat(x.mark); there == nil {
+				t.Fatal("the file is there")
+			}
+			if err == nil || !strings.Contains(err.Error(), try.want) {
+				t.Errorf("%v; want %q", err, try.want)
+			}
+		})
+	}
+}

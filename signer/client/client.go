@@ -1,0 +1,97 @@
+// Package client asks the signer.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"countersign/signer/wire"
+)
+
+// timeout bounds one question, within that of a login.
+const timeout = 10 * time.Second
+
+// Client asks a signer. It is safe for concurrent use.
+type Client struct {
+	url  string
+	word func() (string, error) // the token
+	http *http.Client
+}
+
+// New returns a client of the signer at an address: https://HOST:PORT, http for loopback only, or
+// unix:/path/of/a/socket. token is asked at each question.
+func New(address string, token func() (string, error)) (*Client, error) {
+	c := &Client{url: address, word: token, http: &http.Client{Timeout: timeout}}
+	socket, local := strings.CutPrefix(address, "unix:")
+	switch {
+	case local:
+		c.url = "http://signer/"
+		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		}}
+	case strings.HasPrefix(address, "https://"):
+	case strings.HasPrefix(address, "http://127."), strings.HasPrefix(address, "http://localhost:"), strings.HasPrefix(address, "http://[::1]:"):
+	default:
+		return nil, fmt.Errorf("the signer's address is %q; write https://HOST:PORT or unix:/PATH", address)
+	}
+	return c, nil
+}
+
+// Issue asks for a certificate. An error of the signer is one sentence of its own.
+func (c *Client) Issue(ctx context.Context, r wire.Request) (*ssh.Certificate, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.ask(ctx, http.MethodPost, body)
+	if err != nil {
+		return nil, err
+	}
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(reply.Certificate))
+	cert, ok := key.(*ssh.Certificate)
+	if err != nil || !ok || cert.CertType != ssh.UserCert {
+		return nil, errors.New("the signer answers with something else than a certificate")
+	}
+	return cert, nil
+}
+
+// Authorities are the public keys that hosts should trust, as lines of authorized_keys.
+func (c *Client) Authorities(ctx context.Context) ([]string, error) {
+	reply, err := c.ask(ctx, http.MethodGet, nil)
+	return reply.Authorities, err
+}
+
+func (c *Client) ask(ctx context.Context, method string, body []byte) (wire.Reply, error) {
+	var reply wire.Reply
+	token, err := c.word()
+	if err != nil {
+		return reply, err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.url, bytes.NewReader(body))
+	if err != nil {
+		return reply, err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return reply, fmt.Errorf("the signer doesn't answer, so nothing is signed; look whether it runs: %w", err)
+	}
+	defer func() { _ = answer.Body.Close() }() // it was only read
+	if err := json.NewDecoder(http.MaxBytesReader(nil, answer.Body, wire.MaxRequest)).Decode(&reply); err != nil {
+		return reply, fmt.Errorf("something else than a signer answers (%s)", answer.Status)
+	}
+	if reply.Error != "" {
+		return reply, fmt.Errorf("the signer refuses: %s", reply.Error)
+	}
+	return reply, nil
+}

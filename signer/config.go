@@ -1,0 +1,206 @@
+// Package signer is an authority of SSH certificates that never takes the bot's word. It knows by
+// its own configuration whose passkeys count and what each host needs, checks the signed votes of a
+// request against that, and signs a certificate that is good for one run of exactly what they
+// approved. Its state is a file of what it has signed.
+package signer
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"countersign/approvals/passkey"
+)
+
+// Config is the signer's configuration file.
+type Config struct {
+	// Listen is where it listens: the path of a socket, or an address such as 10.0.0.7:7022, which
+	// needs Cert and TLSKey (files) if it isn't on loopback.
+	Listen string `yaml:"listen"`
+	Cert   string `yaml:"cert,omitempty"`
+	TLSKey string `yaml:"tls_key,omitempty"`
+	// Token is a file with the word that the bot says.
+	Token string `yaml:"token"`
+	// CA is the file of the authority's private key, or of its public part, whose private part Agent
+	// holds (the socket of an ssh-agent). CA.next, if it is there, is the authority after a rotation.
+	CA    string `yaml:"ca"`
+	Agent string `yaml:"agent,omitempty"`
+	// State is the file of what was signed.
+	State string `yaml:"state"`
+	// Console is the address of the bot's console, for which the passkeys are.
+	Console string `yaml:"console"`
+	// Within is how old a vote may be; 0 means 30 minutes.
+	Within time.Duration `yaml:"within,omitempty"`
+	// Runner is where the runner is on hosts.
+	Runner string `yaml:"runner,omitempty"`
+	// People are the passkeys that count, by their owners' names in the console.
+	People map[string][]Key `yaml:"people"`
+	// Targets are the hosts, by the names of their targets.
+	Targets map[string]Target `yaml:"targets"`
+
+	site passkey.Site
+	keys map[string]owned // by id
+}
+
+// Key is a passkey, in base64url as `countersign target enroll` prints it.
+type Key struct {
+	ID     string `yaml:"id"`
+	Public string `yaml:"public"`
+}
+
+// Target is what the signer knows of a host.
+type Target struct {
+	HostKey string   `yaml:"host_key"`        // SHA256:...
+	From    []string `yaml:"from"`            // addresses or networks that the bot comes from
+	Users   []string `yaml:"users"`           // accounts that approved commands may run as
+	Watch   string   `yaml:"watch,omitempty"` // the account that the bot looks with; countersign if empty
+	// Approvals are needs that must all be met.
+	Approvals []Need `yaml:"approvals"`
+	// BreakGlass are people of whom one may decide alone.
+	BreakGlass []string `yaml:"break_glass,omitempty"`
+}
+
+// Need is Count different people of Of.
+type Need struct {
+	Count int      `yaml:"count"`
+	Of    []string `yaml:"of"`
+}
+
+type owned struct {
+	owner  string
+	public []byte
+}
+
+// Runner is where the runner is on hosts unless the configuration says otherwise.
+const Runner = "/usr/local/lib/countersign/countersign-runner"
+
+// DefaultWatch is the account that the bot looks with.
+const DefaultWatch = "countersign"
+
+const defaultWithin = 30 * time.Minute
+
+var (
+	account  = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+	hostKey  = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
+	absolute = regexp.MustCompile(`^/[A-Za-z0-9._/-]+$`)
+)
+
+// Load reads and checks a configuration file. Its errors are sentences that say what to do.
+func Load(file string) (*Config, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration can't be read (%w); `countersign signer init DIRECTORY` makes one", err)
+	}
+	c, err := Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	dir := filepath.Dir(file)
+	for _, p := range []*string{&c.Cert, &c.TLSKey, &c.Token, &c.CA, &c.State} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+	return c, nil
+}
+
+// Parse is [Load] of text.
+func Parse(raw []byte) (*Config, error) {
+	c := &Config{Runner: Runner, Within: defaultWithin, keys: map[string]owned{}}
+	d := yaml.NewDecoder(bytes.NewReader(raw))
+	d.KnownFields(true)
+	if err := d.Decode(c); err != nil {
+		return nil, fmt.Errorf("it can't be read: %w", err)
+	}
+	if c.Listen == "" || c.Token == "" || c.CA == "" || c.State == "" {
+		return nil, errors.New("listen, token, ca and state are all needed")
+	}
+	if !filepath.IsAbs(c.Listen) {
+		host, _, err := net.SplitHostPort(c.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("listen is %q; write the path of a socket, or HOST:PORT", c.Listen)
+		}
+		if ip := net.ParseIP(host); (ip == nil || !ip.IsLoopback()) && host != "localhost" && (c.Cert == "" || c.TLSKey == "") {
+			return nil, errors.New("listen is an address that others reach, so cert and tls_key are needed; or listen on a socket")
+		}
+	}
+	if c.Within <= 0 || c.Within > 24*time.Hour {
+		return nil, errors.New("within is at most 24h")
+	}
+	if !absolute.MatchString(c.Runner) {
+		return nil, errors.New("runner is no plain absolute path")
+	}
+	var err error
+	if c.site, err = passkey.SiteOf(c.Console); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	for owner, keys := range c.People {
+		for _, k := range keys {
+			public, err := base64.RawURLEncoding.DecodeString(k.Public)
+			if _, bad := base64.RawURLEncoding.DecodeString(k.ID); err != nil || bad != nil || k.ID == "" || len(public) == 0 {
+				return nil, fmt.Errorf("people.%s: a key has an id and a public part in base64url; copy what `countersign signer people` prints", owner)
+			}
+			if other, twice := c.keys[k.ID]; twice {
+				return nil, fmt.Errorf("people: %s and %s have the same key", other.owner, owner)
+			}
+			c.keys[k.ID] = owned{owner, public}
+		}
+	}
+	for name, t := range c.Targets {
+		if t.Watch == "" {
+			t.Watch = DefaultWatch
+		}
+		if err := c.check(t); err != nil {
+			return nil, fmt.Errorf("targets.%s: %w", name, err)
+		}
+		c.Targets[name] = t
+	}
+	return c, nil
+}
+
+// check checks a target.
+func (c *Config) check(t Target) error {
+	if !hostKey.MatchString(t.HostKey) {
+		return errors.New("host_key is the fingerprint of the host's key, SHA256 and 43 characters, as `ssh-keygen -lf` prints it")
+	}
+	if len(t.From) == 0 || len(t.Users) == 0 || len(t.Approvals) == 0 {
+		return errors.New("from, users and approvals are needed")
+	}
+	for _, from := range t.From {
+		_, addr := netip.ParseAddr(from)
+		if _, prefix := netip.ParsePrefix(from); addr != nil && prefix != nil {
+			return fmt.Errorf("from has %q, which is neither an address nor a network", from)
+		}
+	}
+	for _, u := range append(slices.Clone(t.Users), t.Watch) {
+		if !account.MatchString(u) {
+			return fmt.Errorf("%q is no name of an account", u)
+		}
+	}
+	if slices.Contains(t.Users, t.Watch) {
+		return fmt.Errorf("the account %s can't both look and change", t.Watch)
+	}
+	for _, n := range append(slices.Clone(t.Approvals), Need{Count: 1, Of: t.BreakGlass}) {
+		for _, who := range n.Of {
+			if _, ok := c.People[who]; !ok {
+				return fmt.Errorf("%s isn't among the people", who)
+			}
+		}
+	}
+	for _, n := range t.Approvals {
+		if n.Count < 1 || n.Count > len(n.Of) {
+			return fmt.Errorf("%d of %d people can't approve", n.Count, len(n.Of))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+package signer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	xssh "golang.org/x/crypto/ssh"
+
+	"countersign/approvals"
+	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/passkeytest"
+	"countersign/internal/buildtest"
+	"countersign/internal/needstest"
+	"countersign/signer"
+	"countersign/signer/client"
+	"countersign/signer/enroll"
+	"countersign/signer/wire"
+	"countersign/targets/backend"
+	"countersign/targets/ssh"
+	"countersign/targets/ssh/sshtest"
+)
+
+const (
+	console = "https://bot.example.com"
+	watch   = "cstest-bash" // made by sshtest
+	runAs   = "cstest-runas"
+	token   = "a-token-for-tests-only"
+)
+
+// people have a device each.
+type people map[string]*passkeytest.Device
+
+// bench is an enrolled host with a signer and a bot's side of both.
+type bench struct {
+	t       *testing.T
+	dir     string
+	people  people
+	client  *client.Client
+	sshd    *sshtest.Server
+	target  *ssh.Target
+	ca      string // file
+	hostKey string
+	now     func() time.Time
+	log     *bytes.Buffer
+
+	mu       sync.Mutex
+	requests map[string]wire.Request
+}
+
+func newPeople(names ...string) people {
+	p := people{}
+	for _, n := range names {
+		p[n] = passkeytest.New("bot.example.com", console)
+	}
+	return p
+}
+
+// yaml is the signer's configuration of the people.
+func (p people) yaml(t *testing.T) string {
+	var b strings.Builder
+	for n, d := range p {
+		k, err := passkey.Register(passkey.Site{ID: "bot.example.com", Origin: console}, []byte("challenge"), d.Create([]byte("challenge")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "  %s: [{id: %q, public: %q}]\n", n, k.ID, base64.RawURLEncoding.EncodeToString(k.Public))
+	}
+	return b.String()
+}
+
+// newBench enrolls a host. Its signer lets two of alice, bob and carol approve, and alice alone break
+// the glass.
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		needstest.Missing(t, "only root can enroll a host: run the tests as root in a container")
+	}
+	dir, err := os.MkdirTemp("", "cs-signer-") //nolint:usetesting // other accounts read it
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	must(t, os.Chmod(dir, 0o755))
+	b := &bench{t: t, dir: dir, people: newPeople("alice", "bob", "carol"), requests: map[string]wire.Request{}, log: &bytes.Buffer{}}
+
+	// The signer.
+	own := filepath.Join(dir, "signer")
+	cmd := signer.Command()
+	cmd.SetArgs([]string{"init", own})
+	cmd.SetOut(&bytes.Buffer{})
+	must(t, cmd.Execute())
+	b.ca = filepath.Join(own, "ca")
+	root := filepath.Join(dir, "host")
+	must(t, os.MkdirAll(root, 0o755))
+	authority, err := os.ReadFile(b.ca)
+	must(t, err)
+	ca, err := xssh.ParsePrivateKey(authority)
+	must(t, err)
+
+	// The host.
+	program, err := buildtest.Program(t.Context(), dir, "cmd/countersign-runner", []string{"CGO_ENABLED=0"})
+	must(t, err)
+	raw, err := os.ReadFile(program)
+	must(t, err)
+	b.enroll(root, raw, string(xssh.MarshalAuthorizedKey(ca.PublicKey())))
+	b.sshd = sshtest.Start(t, sshtest.Options{Shell: "bash", Enrolled: root})
+	b.hostKey = xssh.FingerprintSHA256(b.sshd.HostKey.PublicKey())
+
+	conf := fmt.Sprintf("listen: %s/socket\ntoken: token\nca: ca\nstate: issued\nconsole: %s\nwithin: 30m\nrunner: %s\npeople:\n%stargets:\n"+
+		"  web-1:\n    host_key: %s\n    from: [127.0.0.1]\n    users: [%s]\n    watch: %s\n    approvals: [{count: 2, of: [alice, bob, carol]}]\n    break_glass: [alice]\n",
+		own, console, root+enroll.Runner, b.people.yaml(t), b.hostKey, runAs, watch)
+	must(t, os.WriteFile(filepath.Join(own, "signer.yaml"), []byte(conf), 0o600))
+	must(t, os.WriteFile(filepath.Join(own, "token"), []byte(token), 0o600))
+	b.serve(filepath.Join(own, "signer.yaml"))
+
+	b.client, err = client.New("unix:"+own+"/socket", func() (string, error) { return token, nil })
+	must(t, err)
+	b.target, err = ssh.New(ssh.Config{
+		Name: "web-1", Hop: ssh.Hop{Host: b.sshd.Host, Port: b.sshd.Port, User: watch}, KnownHosts: []string{b.sshd.KnownHosts}, Credentials: b, RunAs: runAs,
+	})
+	must(t, err)
+	t.Cleanup(func() { _ = b.target.Close() })
+	return b
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enroll runs the script of countersign target enroll below a root.
+func (b *bench) enroll(root string, program []byte, keys ...string) {
+	b.t.Helper()
+	for i := range keys {
+		keys[i] = strings.TrimSpace(keys[i])
+	}
+	text, err := enroll.Script(enroll.Host{Target: "web-1", Watch: watch, RunAs: runAs, Authorities: keys, Program: program})
+	must(b.t, err)
+	if _, err := user.Lookup(watch); err != nil {
+		sshtest.Start(b.t, sshtest.Options{Shell: "bash"}) // makes it
+	}
+	c := exec.Command("sh")
+	c.Env, c.Stdin = append(os.Environ(), "ROOT="+root), strings.NewReader(text)
+	if out, err := c.CombinedOutput(); err != nil {
+		b.t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// serve runs the signer.
+func (b *bench) serve(file string) {
+	b.t.Helper()
+	c, err := signer.Load(file)
+	must(b.t, err)
+	b.now = time.Now
+	s, err := signer.Open(c, func() time.Time { return b.now() }, func(format string, a ...any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		fmt.Fprintf(b.log, format+"\n", a...)
+	})
+	must(b.t, err)
+	var l net.Listener
+	l, err = signer.Listen(c)
+	must(b.t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l, token) }()
+	b.t.Cleanup(func() {
+		stop()
+		must(b.t, <-done)
+		must(b.t, s.Close())
+	})
+}
+
+// action is a command for the host.
+func (b *bench) action(command string) approvals.Action {
+	return approvals.Action{
+		Tool: "run_shell", Kind: approvals.KindShell, Target: "ssh:web-1#" + b.hostKey, User: runAs, Dir: "/", Shell: "bash",
+		Bytes: []byte(command), Args: json.RawMessage(`{"command":"x"}`), Env: map[string]string{"process": approvals.ByRunner},
+	}
+}
+
+// statement is what somebody signs to approve an action.
+func (b *bench) statement(id string, a approvals.Action, who string) passkey.Statement {
+	return passkey.Statement{
+		Version: 1, For: passkey.ForApprove, Request: id, Digest: a.Digest().String(), Voter: "U-" + who, Owner: who, Nonce: "nonce-" + who + id, At: time.Now().UTC(),
+	}
+}
+
+// sign signs a statement with somebody's device.
+func (b *bench) sign(s passkey.Statement, with string) wire.Vote {
+	raw := s.Encode()
+	return wire.Vote{Statement: raw, Response: b.people[with].Sign(passkey.Challenge(raw))}
+}
+
+// approve files a request with the votes of people, and returns it.
+func (b *bench) approve(id string, a approvals.Action, who ...string) wire.Request {
+	r := wire.Request{Kind: wire.Change, Target: "web-1", Approval: id}
+	r.Action, _ = json.Marshal(a)
+	for _, n := range who {
+		r.Votes = append(r.Votes, b.sign(b.statement(id, a, n), n))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.requests[id] = r
+	return r
+}
+
+func (b *bench) request(id string) wire.Request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.requests[id]
+}
+
+func keyLine(k xssh.PublicKey) string { return string(xssh.MarshalAuthorizedKey(k)) }
+
+// Watch implements ssh.Credentials.
+func (b *bench) Watch(ctx context.Context, key xssh.PublicKey) (*xssh.Certificate, error) {
+	return b.client.Issue(ctx, wire.Request{Kind: wire.Watch, Target: "web-1", Key: keyLine(key)})
+}
+
+// Change implements ssh.Credentials.
+func (b *bench) Change(ctx context.Context, id string, key xssh.PublicKey) (*xssh.Certificate, []byte, error) {
+	r := b.request(id)
+	r.Key = keyLine(key)
+	cert, err := b.client.Issue(ctx, r)
+	return cert, r.Action, err
+}
+
+// Follow implements ssh.Credentials.
+func (b *bench) Follow(ctx context.Context, id string, key xssh.PublicKey) (*xssh.Certificate, error) {
+	return b.client.Issue(ctx, wire.Request{Kind: wire.Follow, Target: "web-1", Approval: id, Key: keyLine(key)})
+}
+
+// run runs what was approved and returns what it printed.
+func (b *bench) run(id string) (string, backend.Result, error) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	var out, errs bytes.Buffer
+	p, err := b.target.Start(ctx, backend.Spec{Shell: "x", Approval: id, Mark: id, Stdout: &out, Stderr: &errs})
+	if err != nil {
+		return "", backend.Result{}, err
+	}
+	res, err := p.Wait()
+	return out.String() + errs.String(), res, err
+}
+
+func TestAnApprovedCommandRunsOnceByACertificate(t *testing.T) {
+	b := newBench(t)
+	b.approve("aaaaaaaaaa", b.action("id -un; echo late >&2; exit 3"), "alice", "bob")
+	out, res, err := b.run("aaaaaaaaaa")
+	if err != nil || out != runAs+"\nlate\n" || res.Code != 3 {
+		t.Fatalf("%q %+v %v\n%s", out, res, err, b.sshd.Log())
+	}
+	if log := b.sshd.Log(); !strings.Contains(log, "countersign change aaaaaaaaaa approved by alice, bob") {
+		t.Errorf("sshd's log doesn't say who approved:\n%s", log)
+	}
+	if _, _, err := b.run("aaaaaaaaaa"); err == nil || !strings.Contains(err.Error(), "issued for this approval before") {
+		t.Errorf("a second run: %v", err)
+	}
+	// It is found again, by another connection.
+	var again bytes.Buffer
+	p, err := b.target.Follow(t.Context(), "aaaaaaaaaa", backend.Spec{Stdout: &again})
+	must(t, err)
+	if res, err := p.Wait(); err != nil || res.Code != 3 || again.String() != runAs+"\n" {
+		t.Errorf("followed: %q %+v %v", again.String(), res, err)
+	}
+	if e, err := b.target.Testify(t.Context(), "aaaaaaaaaa"); err != nil || e.Code != 3 || e.Ended.IsZero() || e.Running {
+		t.Errorf("testimony: %+v %v", e, err)
+	}
+}
+
+func TestTheAccountThatLooksCanChangeNothing(t *testing.T) {
+	b := newBench(t)
+	var out bytes.Buffer
+	text := `cat /etc/hostname >/dev/null && echo read; echo x >"$HOME/x" || echo held; echo x >/tmp/cs-watch-$$ || echo held; cd ` + b.dir + `/host/var/lib/countersign/` + watch + ` && mkdir ok && rmdir ok && echo notes`
+	p, err := b.target.Start(t.Context(), backend.Spec{Shell: text, Stdout: &out})
+	must(t, err)
+	if _, err := p.Wait(); err != nil || out.String() != "read\nheld\nheld\nnotes\n" {
+		t.Fatalf("%q %v", out.String(), err)
+	}
+	caps, err := b.target.Probe(t.Context())
+	must(t, err)
+	if caps.User != watch || caps.Lock.By == "" {
+		t.Errorf("%+v", caps)
+	}
+	out.Reset()
+	p, err = b.target.Start(t.Context(), backend.Spec{Shell: "echo locked", Lock: &backend.Lock{}, Stdout: &out})
+	must(t, err)
+	if _, err := p.Wait(); err != nil || out.String() != "locked\n" {
+		t.Fatalf("a read under the lock: %q %v", out.String(), err)
+	}
+}
+
+func TestARunGoesOnWithoutItsConnectionAndCanBeStopped(t *testing.T) {
+	b := newBench(t)
+	mark := filepath.Join("/var/tmp", fmt.Sprintf("cs-run-%d", os.Getpid()))
+	t.Cleanup(func() { _ = os.Remove(mark) })
+	b.approve("bbbbbbbbbb", b.action("echo one; while [ ! -e "+mark+" ]; do sleep 0.05; done; echo two"), "alice", "bob")
+	var out bytes.Buffer
+	p, err := b.target.Start(t.Context(), backend.Spec{Shell: "x", Approval: "bbbbbbbbbb", Stdout: &out})
+	must(t, err)
+	b.sshd.KillConnections()
+	if _, err := p.Wait(); err == nil {
+		t.Fatal("the connection was cut, and nobody noticed")
+	}
+	must(t, os.WriteFile(mark, nil, 0o644))
+	var again bytes.Buffer
+	p, err = b.target.Follow(t.Context(), "bbbbbbbbbb", backend.Spec{Stdout: &again})
+	must(t, err)
+	if res, err := p.Wait(); err != nil || res.Code != 0 || again.String() != "one\ntwo\n" {
+		t.Fatalf("%q %+v %v", again.String(), res, err)
+	}
+
+	b.approve("cccccccccc", b.action("sleep 300"), "alice", "bob")
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err = b.target.Start(ctx, backend.Spec{Shell: "x", Approval: "cccccccccc"})
+	must(t, err)
+	cancel()
+	if res, err := p.Wait(); err != nil || !res.Killed || res.Signal != "TERM" {
+		t.Errorf("stopped: %+v %v", res, err)
+	}
+}
