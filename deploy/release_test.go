@@ -269,13 +269,15 @@ func inArchive(t *testing.T, files map[string]file) {
 	if err != nil || !strings.Contains(string(out), version) || !strings.Contains(string(out), commit) {
 		t.Errorf("bot version says %q and ends with %v; version and commit are missing", out, err)
 	}
-	helper := files["countersign-lock"]
-	if err := os.WriteFile(path+"-lock", helper.text, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	out, err = exec.CommandContext(t.Context(), path+"-lock", "version").CombinedOutput()
-	if err != nil || strings.TrimSpace(string(out)) != version || helper.header.Mode != 0o755 {
-		t.Errorf("countersign-lock version says %q and ends with %v", out, err)
+	for name, arg := range map[string]string{"countersign-lock": "version", "countersign-runner": "version", "countersign-signer": "--version"} {
+		helper := files[name]
+		if err := os.WriteFile(path+name, helper.text, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		out, err = exec.CommandContext(t.Context(), path+name, arg).CombinedOutput()
+		if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), version) || helper.header.Mode != 0o755 {
+			t.Errorf("%s %s says %q and ends with %v", name, arg, out, err)
+		}
 	}
 }
 

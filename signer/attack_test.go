@@ -228,7 +228,7 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			return x.changed(x.evil(), append(v, x.sign(x.statement(x.id, x.evil(), "alice"), "bob")))
 		}, "signed by a passkey of bob"},
 		{"alice's passkey under carol's name", func(x *thief) error {
-			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.Owner = "carol" }, both...))
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.Owner = "web:carol" }, both...))
 		}, "signed by a passkey of"},
 		{"votes of another request", func(x *thief) error { return x.changed(x.evil(), x.votes("zzzzzzzzzz", x.evil(), nil, both...)) }, "signed something else"},
 		{"votes for another command", func(x *thief) error { return x.changed(x.evil(), x.votes(x.id, x.harmless(), nil, both...)) }, "signed something else"},

@@ -52,7 +52,7 @@ type Config struct {
 	keys map[string]owned // by id
 }
 
-// Key is a passkey, in base64url as `countersign target enroll` prints it.
+// Key is a passkey, in base64url as the console shows it to its owner.
 type Key struct {
 	ID     string `yaml:"id"`
 	Public string `yaml:"public"`
@@ -148,7 +148,7 @@ func Parse(raw []byte) (*Config, error) {
 		for _, k := range keys {
 			public, err := base64.RawURLEncoding.DecodeString(k.Public)
 			if _, bad := base64.RawURLEncoding.DecodeString(k.ID); err != nil || bad != nil || k.ID == "" || len(public) == 0 {
-				return nil, fmt.Errorf("people.%s: a key has an id and a public part in base64url; copy what `countersign signer people` prints", owner)
+				return nil, fmt.Errorf("people.%s: a key has an id and a public part in base64url; copy the line that the console shows its owner under Settings", owner)
 			}
 			if other, twice := c.keys[k.ID]; twice {
 				return nil, fmt.Errorf("people: %s and %s have the same key", other.owner, owner)

@@ -194,7 +194,7 @@ func (b *bench) action(command string) approvals.Action {
 // statement is what somebody signs to approve an action.
 func (b *bench) statement(id string, a approvals.Action, who string) passkey.Statement {
 	return passkey.Statement{
-		Version: 1, For: passkey.ForApprove, Request: id, Digest: a.Digest().String(), Voter: "U-" + who, Owner: who, Nonce: "nonce-" + who + id, At: time.Now().UTC(),
+		Version: 1, For: passkey.ForApprove, Request: id, Digest: a.Digest().String(), Voter: "U-" + who, Owner: "web:" + who, Nonce: "nonce-" + who + id, At: time.Now().UTC(),
 	}
 }
 

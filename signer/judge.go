@@ -99,7 +99,7 @@ func (c *Config) votes(r wire.Request, t Target, now time.Time) ([]string, error
 		switch {
 		case !known:
 			return nil, fmt.Errorf("a vote is signed by a passkey that the signer doesn't know; if it is right, add it for %s", printable(s.Owner))
-		case s.Owner != k.owner:
+		case s.Owner != consoleUser+k.owner:
 			return nil, fmt.Errorf("a vote of %s is signed by a passkey of %s", printable(s.Owner), k.owner)
 		case s.For != passkey.ForApprove && s.For != passkey.ForGlass, s.Request != r.Approval, s.Digest != digest:
 			return nil, fmt.Errorf("%s signed something else", k.owner)
@@ -135,6 +135,9 @@ func (c *Config) votes(r wire.Request, t Target, now time.Time) ([]string, error
 	}
 	return who, nil
 }
+
+// consoleUser begins the names of people in what they sign: those of the console.
+const consoleUser = "web:"
 
 // printable is a foreign name without what a terminal obeys.
 func printable(s string) string {

@@ -45,6 +45,9 @@ type Passkey struct {
 	Used  time.Time `json:"used,omitzero"`
 	// Print are the first digits of its digest, for people to compare and for countersign verify.
 	Print string `json:"print"`
+	// Signer is the line of the key for the signer's configuration, to its owner; "" where no target
+	// asks the signer.
+	Signer string `json:"signer,omitempty"`
 }
 
 // NewPasskey is what a browser needs to make a passkey.

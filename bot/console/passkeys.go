@@ -38,8 +38,13 @@ type passkeys struct {
 
 func owner(user string) string { return "web:" + user }
 
-func shown(k passkey.Key) web.Passkey {
-	return web.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used, Print: k.Digest()[:12]}
+// shown is a key as its owner sees it, with its line for the signer if there is one.
+func shown(k passkey.Key, signer bool) web.Passkey {
+	p := web.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used, Print: k.Digest()[:12]}
+	if signer {
+		p.Signer = fmt.Sprintf("- {id: %q, public: %q}", k.ID, base64.RawURLEncoding.EncodeToString(k.Public))
+	}
+	return p
 }
 
 // confirms reports whether a person may confirm the passkeys of others: they approve somewhere,
@@ -66,9 +71,9 @@ func (p passkeys) Passkeys(ctx context.Context, user string, groups []string) (m
 		for _, k := range p.book.All(tx) {
 			switch {
 			case k.Owner == owner(user):
-				mine = append(mine, shown(k))
+				mine = append(mine, shown(k, p.rules().File.Signer.URL != ""))
 			case confirms && !k.Confirmed():
-				waiting = append(waiting, shown(k))
+				waiting = append(waiting, shown(k, false))
 			}
 		}
 		return nil
@@ -111,7 +116,7 @@ func (p passkeys) AddPasskey(ctx context.Context, user, name string, response js
 		if invited(tx) {
 			k, note = p.book.Trust(tx, k, byOperator), "confirmed by the operator's link"
 		}
-		out = shown(k)
+		out = shown(k, false)
 		p.audit(tx, passkeyAdded, user, k, note)
 		return nil
 	})
@@ -157,7 +162,7 @@ func (p passkeys) ConfirmPasskey(ctx context.Context, user string, groups []stri
 			why = refused(err)
 			return nil
 		}
-		out = shown(k)
+		out = shown(k, false)
 		p.audit(tx, passkeyConfirmed, user, k, "by their passkey")
 		return nil
 	})

@@ -129,6 +129,9 @@ func New(name string, o *Options) (*Machine, error) {
 	return m, m.make()
 }
 
+// Options are those that it was made with.
+func (m *Machine) Options() *Options { return m.opts }
+
 func (m *Machine) make() error {
 	switch m.Config.Kind {
 	case "ssh":
@@ -173,6 +176,9 @@ func (m *Machine) makeContainer() error {
 }
 
 func (m *Machine) makeSSH() error {
+	if m.Config.Credential == config.PerApproval {
+		m.Config.Dir = cmp.Or(m.Config.Dir, "/") // neither account can use the other's home
+	}
 	c, err := m.sshConfig()
 	if err != nil {
 		return err
@@ -243,7 +249,7 @@ func (m *Machine) openNow(ctx context.Context) (*Opened, error) {
 	case !m.Config.Terminals():
 		o.Notice = saySwitchedOff(m.Name)
 	default:
-		o.Tmux, err = tmux.Open(ctx, m.Target, tmux.Options{Instance: m.opts.Env.Instance, TmpDir: m.tmuxDir(), Log: m.opts.Log, Reach: m.Reach, Guard: true})
+		o.Tmux, err = tmux.Open(ctx, m.Target, tmux.Options{Instance: m.opts.Env.Instance, TmpDir: m.tmuxDir(caps), Log: m.opts.Log, Reach: m.Reach, Guard: true})
 		switch {
 		case errors.Is(err, tmux.ErrNoTmux) && m.Config.Kind == "local":
 			o.Notice = sayNoTmuxHere
@@ -269,8 +275,11 @@ func (m *Machine) openNow(ctx context.Context) (*Opened, error) {
 }
 
 // tmuxDir is where tmux keeps its sockets on the machine: the bot's own environment counts
-// for this machine only.
-func (m *Machine) tmuxDir() string {
+// for this machine only, and an account that only looks can write into one directory.
+func (m *Machine) tmuxDir(caps backend.Caps) string {
+	if m.Config.Credential == config.PerApproval {
+		return caps.TempDir
+	}
 	if m.Config.Kind != "local" || !filepath.IsAbs(m.opts.Env.TmuxDir) {
 		return ""
 	}

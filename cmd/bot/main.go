@@ -17,9 +17,11 @@ import (
 	"countersign/internal/cli"
 	"countersign/internal/client"
 	"countersign/internal/doctor"
+	"countersign/internal/enroll"
 	"countersign/internal/manual"
 	"countersign/internal/setup"
 	"countersign/internal/verify"
+	"countersign/signer"
 	"countersign/targets/ssh"
 )
 
@@ -51,7 +53,7 @@ func root() *cobra.Command {
 		doctor.Command(), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
-		admin.AuditCommand(), admin.ExportCommand(), verify.Command(),
+		admin.AuditCommand(), admin.ExportCommand(), verify.Command(), enroll.Command(), signer.Command(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
 	)
 	c.AddCommand(client.Commands(version)...)

@@ -68,11 +68,17 @@ var inside = map[string]string{
 	"targets/local":     "targets/backend targets/follow targets/lock",
 	"targets/lock":      "targets/backend",
 	"targets/remote":    "targets/backend targets/follow targets/lock",
-	"targets/ssh":       "targets/backend targets/remote",
+	"targets/ssh":       "signer/wire targets/backend targets/follow targets/remote",
 	"targets/container": "targets/backend targets/local targets/remote",
 	"targets/tmux":      "targets/backend",
 	"targets/record":    "store",
 	"targets/session":   "internal/failpoint store targets/tmux",
+	// What signs knows signatures and nothing of the bot, and what runs on hosts neither.
+	"signer":        "approvals/passkey signer/wire",
+	"signer/client": "signer/wire",
+	"signer/enroll": "",
+	"signer/runner": "signer/wire targets/backend targets/lock",
+	"signer/wire":   "",
 	// Families that use another one.
 	"tools/code":        "approvals approvals/risk tools targets/backend tools/code/wire tools/truncate",
 	"tools/code/parser": "tools/code/wire",
@@ -89,11 +95,12 @@ var inside = map[string]string{
 	"internal/address": "internal/config",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
 	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
+	"internal/enroll":       "bot/machines internal/config signer/enroll",
 	"internal/verify":       "adapters/chat adapters/chat/visible approvals approvals/audit approvals/passkey internal/config internal/words store store/mem",
 	"internal/client":       "adapters/chat adapters/chat/visible internal/cli internal/config internal/words targets/record",
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
-	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
+	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
 	"internal/cli":          "internal/config internal/words",
 	"internal/storage":      "internal/config store store/bolt store/migrate store/postgres",
 	"internal/config":       "adapters/web agent/role agent/spend alerts approvals approvals/passkey approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
@@ -113,10 +120,12 @@ var inside = map[string]string{
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
 	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
-	"bot/machines": "adapters/chat approvals approvals/risk internal/config store targets/backend targets/container targets/local targets/record targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
+	"bot/machines": "adapters/chat approvals approvals/risk internal/config signer/client signer/wire store targets/backend targets/container targets/local targets/record targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
-	"cmd/bot":                "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/verify internal/words targets/backend targets/local targets/ssh tools tools/code tools/hostkey", // the demo's model is scripted
+	"cmd/bot":                "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/enroll internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/verify internal/words signer targets/backend targets/local targets/ssh tools tools/code tools/hostkey", // the demo's model is scripted
 	"cmd/countersign-lock":   "targets/backend targets/lock",
+	"cmd/countersign-runner": "signer/runner",
+	"cmd/countersign-signer": "signer",
 	"cmd/countersign-parser": "tools/code/parser tools/code/wire",
 	"examples/network":       "adapters/chat adapters/chat/scribe",
 	"examples":               "approvals approvals/risk store tools targets/...",
@@ -127,7 +136,7 @@ var inside = map[string]string{
 // tests and, but for what begins processes, the standard library.
 var outside = map[string]string{
 	"log":     "", // slog
-	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock",
+	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock internal/enroll signer/runner",
 
 	"cel.dev/cel-go":                       "internal/condition",
 	"code.dny.dev/ssrf":                    "tools/web",
@@ -157,17 +166,17 @@ var outside = map[string]string{
 	"github.com/skeema/knownhosts":         "targets/ssh",
 	"github.com/slack-go/slack":            "adapters/slack",
 	"github.com/smacker/go-tree-sitter":    "tools/code/parser",
-	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/client internal/doctor internal/manual internal/setup internal/verify",
+	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/client internal/doctor internal/manual internal/setup internal/verify internal/enroll signer",
 	"github.com/spf13/pflag":               "internal/cli",
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web internal/manual",
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "internal/observe",
-	"go.yaml.in/yaml/v3":                   "agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact internal/admin internal/client internal/manual",
-	"golang.org/x/crypto/ssh":              "targets/ssh",
+	"go.yaml.in/yaml/v3":                   "signer agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact internal/admin internal/client internal/manual",
+	"golang.org/x/crypto/ssh":              "bot/machines signer targets/ssh",
 	"golang.org/x/net":                     "tools/web",
 	"golang.org/x/oauth2":                  "adapters/web/oidc",
 	"golang.org/x/sync":                    "adapters/slack bot cmd/bot targets/ssh internal/doctor",
-	"golang.org/x/sys":                     "internal/doctor internal/steady store/bolt targets tools/code tools/foreign tools/process",
+	"golang.org/x/sys":                     "internal/doctor internal/steady signer/runner store/bolt targets tools/code tools/foreign tools/process",
 	"golang.org/x/term":                    "cmd/bot internal/client internal/setup",
 	"golang.org/x/text":                    "adapters/chat/markdown adapters/web tools",
 	"golang.org/x/time":                    "adapters/web",

@@ -177,6 +177,9 @@ func (p *targetCheck) checks() []check {
 		p.later("terminals of ", tmuxLimit, p.terminals),
 		p.later("files of ", 0, p.files),
 		p.later("disk of ", 0, p.room))
+	if p.m.Config.Credential == config.PerApproval {
+		list = append(list, p.later("certificates of ", 0, p.certificates))
+	}
 	if kind != "local" {
 		list = append(list, p.later("clock of ", 0, p.clock))
 	}

@@ -127,7 +127,9 @@ func (g *guest) picture(name string) {
 		g.t.Fatal(err)
 	}
 	dir := g.t.TempDir()
-	if *pictures {
+	if shots := os.Getenv("WEB_SHOTS"); shots != "" {
+		dir = shots
+	} else if *pictures {
 		dir = filepath.Join("..", "..", "docs")
 	}
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {

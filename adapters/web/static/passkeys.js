@@ -1,6 +1,6 @@
 // Passkeys: registering them, confirming those of others, and signing what a button decides.
 
-import { $, el, newID, when } from './dom.js';
+import { $, copy, el, newID, when } from './dom.js';
 import api from './api.js';
 import { renderCard } from './card.js';
 import { say } from './sentences.js';
@@ -63,6 +63,7 @@ export class Passkeys {
     $('passkeys-error').textContent = '';
     $('passkeys-state').textContent = invited ? say.keyInvited : mine.some((k) => k.by) ? say.keyHave : mine.length ? say.keyWaits : say.keyNone;
     $('passkeys-mine').replaceChildren(...mine.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.name }), ' ', k.by ? say.keyBy(k.by) : say.keyUnconfirmed, ' ', el('code', { text: k.print })), ' ', when(k.added), ' ',
+      k.signer && el('button', { type: 'button', class: 'link', 'aria-label': 'Copy the signer’s line of ' + k.name, title: say.keySigner, text: 'Copy for the signer', on: { click: (e) => copy(k.signer, e.target) } }), ' ',
       el('button', { type: 'button', class: 'link', 'aria-label': 'Remove ' + k.name, text: 'Remove', on: { click: () => this.act(() => api.endPasskey(k.id)) } }))));
     $('passkeys-others').hidden = waiting.length === 0;
     $('passkeys-waiting').replaceChildren(...waiting.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.owner }), ' ', k.name, ' ', el('code', { text: k.print })), ' ', when(k.added), ' ',

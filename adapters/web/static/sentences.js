@@ -62,6 +62,7 @@ export const say = {
   keyNone: 'With a passkey, your approvals are signed by your own device. An approver who has one confirms yours, or an operator’s link lets you add it.',
   keyBy: (who) => 'confirmed by ' + who,
   keyUnconfirmed: 'not confirmed yet',
+  keySigner: 'Hand this line to whoever looks after the signer.',
   keyName: 'Give it a name, such as the device it’s on.',
   notifyKept: 'Saved.',
   cardGone: 'That card is decided already.',
