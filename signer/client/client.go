@@ -84,7 +84,11 @@ func (c *Client) ask(ctx context.Context, method string, body []byte) (wire.Repl
 	r.Header.Set("Authorization", "Bearer "+token)
 	answer, err := c.http.Do(r)
 	if err != nil {
-		return reply, fmt.Errorf("the signer doesn't answer, so nothing is signed; look whether it runs: %w", err)
+		why := err
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			why = op.Err // without the address, which says nothing to those who wait
+		}
+		return reply, fmt.Errorf("the signer doesn't answer, so nothing is signed; look whether it runs (%w)", why)
 	}
 	defer func() { _ = answer.Body.Close() }() // it was only read
 	if err := json.NewDecoder(http.MaxBytesReader(nil, answer.Body, wire.MaxRequest)).Decode(&reply); err != nil {

@@ -98,7 +98,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 		return nil, err
 	case first.Why != "":
 		p.end()
-		return nil, fmt.Errorf("%s: it was not run: %s", t.c.Name, first.Why)
+		return nil, fmt.Errorf("%s: %s", t.c.Name, first.Why)
 	}
 	stop := context.AfterFunc(ctx, p.Kill)
 	go p.read(func() { stop() })

@@ -195,6 +195,9 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec, out *stream) (r
 		if errors.Is(err, backend.ErrChanged) {
 			return res, lost, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.binding.dir, err)
 		}
+		if k.runsCertified {
+			return res, lost, tools.NotRun("the command", "%w", err)
+		}
 		return res, lost, tools.NotRun("the command", "it did not start on %s: %w", target.ID(), err)
 	}
 	if res, end = waitFor(wctx, p, k.outlives(spec)); end == lost && k.outlives(spec) {
