@@ -43,6 +43,10 @@ type Parts struct {
 	// Chain writes the thread's chain of decisions with what proves it, as [Chain] makes
 	// it; nil leaves it out.
 	Chain func(ctx context.Context, w io.Writer, redact func(string) string) error
+	// Checkpoints are what the witnesses of the record have signed last; nil leaves them out.
+	Checkpoints func(ctx context.Context) ([]string, error)
+	// Sign signs statements about changes; nil leaves them out.
+	Sign Sign
 	// Output opens a whole output of the thread by the id that results name; nil leaves
 	// them out.
 	Output func(id string) (io.ReadCloser, error)
@@ -67,6 +71,20 @@ func Chain(db store.DB, thread chat.ThreadID, now time.Time) func(context.Contex
 	}
 }
 
+// Checkpoints returns what the witnesses of a store's record have signed last.
+func Checkpoints(db store.DB) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) (notes []string, err error) {
+		err = db.View(ctx, func(tx store.Tx) error {
+			notes = nil
+			for _, w := range audit.Witnesses(tx) {
+				notes = append(notes, w.Note)
+			}
+			return nil
+		})
+		return notes, err
+	}
+}
+
 // Export writes a zip archive with everything that belongs to an incident. The same
 // Incident and Parts give the same bytes. Secrets are taken out of everything; what finds
 // no room, or cannot be read, is left out and named in README.txt. Its error says that w
@@ -84,7 +102,7 @@ func Export(ctx context.Context, w io.Writer, inc Incident, parts Parts) error {
 		writer: writer{inc.redactor()}, inc: inc, incidentState: fold(inc), parts: parts,
 		archive: &archive{ctx: ctx, z: zip.NewWriter(w), made: made, left: max(limit, 2*readmeRoom) - readmeRoom},
 	}
-	for _, part := range []func() error{e.timeline, e.commandsPart, e.approvals, e.alerts, e.chainPart, e.transcript, e.outputs, e.recordings, e.readme} {
+	for _, part := range []func() error{e.timeline, e.commandsPart, e.approvals, e.alerts, e.chainPart, e.statements, e.transcript, e.outputs, e.recordings, e.readme} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -177,6 +195,13 @@ func (e *exporter) chainPart() error {
 		e.leave("audit.jsonl: it was not asked for")
 		return nil
 	}
+	var notes []string
+	if e.parts.Checkpoints != nil { // before the chain, which then has all that was signed
+		var err error
+		if notes, err = e.parts.Checkpoints(e.ctx); err != nil {
+			e.leave("checkpoints/: they cannot be read")
+		}
+	}
 	buf := &limited{left: min(maxChain, e.left)}
 	err := e.parts.Chain(e.ctx, buf, e.r.Redact)
 	if e.ctx.Err() != nil {
@@ -191,10 +216,23 @@ func (e *exporter) chainPart() error {
 		return nil //nolint:nilerr // README.txt says it, and the rest is wanted all the same
 	}
 	e.proved = true
-	return e.add("audit.jsonl", maxChain, func(f *file) error {
+	err = e.add("audit.jsonl", maxChain, func(f *file) error {
 		_, err := f.Write(buf.b)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	for i, text := range notes {
+		err := e.add(fmt.Sprintf("checkpoints/%d.txt", i+1), maxLine, func(f *file) error {
+			_, err := io.WriteString(f, text)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // safe is what the name of a file in the archive may be: nothing that leads elsewhere.
@@ -414,6 +452,8 @@ const whatIsWhat = `What is what
   approvals.jsonl     the requests for approval with their votes, one a line
   alerts.jsonl        what alerting systems said, one a line
   audit.jsonl         the chain of decisions of this thread, with the anchors that cover it
+  checkpoints/        what the witnesses of the record have signed last
+  statements/         for each change that ran, a signed in-toto statement (DSSE)
   outputs/            whole outputs, where the transcript has a part of them
   recordings/         what the terminals showed; play one with asciinema play FILE
 

@@ -79,6 +79,9 @@ func Anchor(tx store.Tx, now time.Time) (AnchorLine, bool) {
 	}
 	a.Hash = hash
 	tx.Set(anchorKey(a.N), raw)
+	if err := growTree(tx, a.N, raw); err != nil {
+		store.Abort(fmt.Errorf("audit: the anchor cannot be added to the tree: %w", err))
+	}
 	store.Save(tx, anchorHeadKey(), Head{N: a.N + 1, Hash: hash})
 	store.Save(tx, countsKey(), counts)
 	return a, true

@@ -21,6 +21,8 @@
 //	("audit-anchored", n uint64, thread)    -> the head that anchor n covers, see form.go
 //	("audit-anchor-head")                   -> Head of the chain of anchors as JSON
 //	("audit-covered", thread)               -> Head that the newest anchor of the thread covers, as JSON
+//	("audit-tree", index uint64)            -> hashes of the tree of anchors, see tree.go
+//	("audit-witness", name)                 -> Witnessed as JSON
 //	("audit-counts")                        -> how many covered lines there are of each What, as JSON
 //
 // An ordinary event writes rows of its own thread only. The rows of the

@@ -417,8 +417,13 @@ func (l Lists) audit(ctx context.Context, q chat.ListQuestion) (Answer, error) {
 		slices.SortStableFunc(lines, func(a, b audit.Line) int { return b.At.Compare(a.At) })
 		lines = lines[:min(len(lines), searched)]
 	}
+	note := ""
 	err := l.home.commands.DB.View(ctx, func(tx store.Tx) error {
-		lines = nil
+		lines, note = nil, ""
+		tree, _ := audit.Tree(tx)
+		for name, w := range audit.Witnesses(tx) {
+			note = strings.TrimSpace(note + " " + sayWitnessed(name, w.Size, tree.N))
+		}
 		for e := range audit.Each(tx, l.now().AddDate(0, 0, -auditDays)) {
 			if lines = append(lines, e); len(lines) == 2*searched {
 				newest()
@@ -438,7 +443,7 @@ func (l Lists) audit(ctx context.Context, q chat.ListQuestion) (Answer, error) {
 		row.Cells = []chat.Cell{moment(line.At), text(e.What), text(who), text(e.Target), what}
 		rows = append(rows, row)
 	}
-	return Answer{Rows: rows}, err
+	return Answer{Rows: rows, Note: note}, err
 }
 
 // oneLineOf is the first line of a text, short enough for a list.

@@ -72,7 +72,7 @@ func (r Records) OpenOutput(ctx context.Context, thread chat.ThreadID, id string
 func (r Records) Parts(thread chat.ThreadID, limit int64) report.Parts {
 	p := report.Parts{
 		Limit: limit,
-		Chain: report.Chain(r.DB, thread, time.Now()),
+		Chain: report.Chain(r.DB, thread, time.Now()), Checkpoints: report.Checkpoints(r.DB), Sign: report.Signer(r.DB),
 		Output: func(id string) (io.ReadCloser, error) {
 			f, _, err := r.Outputs.Open(string(thread), id)
 			return f, err

@@ -139,3 +139,8 @@ func sayNotStarted(name string, err error) string {
 func sayNotChosen(target string, err error) string {
 	return fmt.Sprintf("I can't go to %s now (%v), so nothing ran. Try again.", target, err)
 }
+
+// sayWitnessed says how far a witness has signed the record.
+func sayWitnessed(name string, signed, all int64) string {
+	return fmt.Sprintf("The witness %s has signed %d of %d anchors.", name, signed, all)
+}

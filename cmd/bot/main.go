@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -16,13 +17,15 @@ import (
 	"countersign/internal/admin"
 	"countersign/internal/cli"
 	"countersign/internal/client"
+	"countersign/internal/config"
 	"countersign/internal/doctor"
 	"countersign/internal/enroll"
 	"countersign/internal/manual"
 	"countersign/internal/setup"
-	"countersign/internal/verify"
 	"countersign/signer"
 	"countersign/targets/ssh"
+	"countersign/verifier"
+	"countersign/witness"
 )
 
 // version and commit are set by the linker in releases.
@@ -53,7 +56,7 @@ func root() *cobra.Command {
 		doctor.Command(), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
-		admin.AuditCommand(), admin.ExportCommand(), verify.Command(), enroll.Command(), signer.Command(),
+		admin.AuditCommand(), admin.ExportCommand(), verifyCommand(), enroll.Command(), signer.Command(), witness.Command(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
 	)
 	c.AddCommand(client.Commands(version)...)
@@ -69,6 +72,20 @@ func root() *cobra.Command {
 		return help(cmd, args)
 	}
 	cli.Name(c)
+	return c
+}
+
+// verifyCommand is the command of countersign-verify, with the exit codes of this program.
+func verifyCommand() *cobra.Command {
+	c := verifier.Command()
+	check := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if _, use := errors.AsType[verifier.UseError](err); use {
+			return config.Errorf("%v", err)
+		}
+		return err
+	}
 	return c
 }
 

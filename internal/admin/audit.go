@@ -69,6 +69,9 @@ func (a *auditor) anchors(ctx context.Context) error {
 		if err := a.anchor(ctx); err != nil && ctx.Err() == nil {
 			a.log.Error("the audit record could not be anchored", "error", err)
 		}
+		if err := a.witnessed(ctx); err != nil && ctx.Err() == nil {
+			a.log.Error("a witness did not sign the audit record; it is asked again at the next anchor", "error", err)
+		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -103,6 +106,9 @@ func (a *auditor) final(ctx context.Context) {
 	case err != nil:
 		a.log.Error("the audit record could not be anchored at the stop; bot audit verify says how many lines no anchor covers", "error", err)
 	case made:
+		if err := a.witnessed(ctx); err != nil {
+			a.log.Warn("a witness did not sign the last anchor; it is asked again after the next start", "error", err)
+		}
 		a.log.Info("the audit record is anchored", "anchor", line.N, "lines", line.Lines, "hash", line.Hash)
 	}
 }
@@ -163,11 +169,20 @@ func (a *auditor) summary(ctx context.Context, since time.Time) error {
 	if err := a.anchor(ctx); err != nil {
 		return err
 	}
+	if err := a.witnessed(ctx); err != nil && ctx.Err() == nil {
+		a.log.Error("a witness did not sign the audit record; it is asked again at the next anchor", "error", err)
+	}
 	now := a.now()
+	var witnesses string
 	var s audit.Totals
 	var open int
 	err := a.db.View(ctx, func(tx store.Tx) error {
 		s, open = audit.Summary(tx, since), len(approvals.Ledger{}.AllOpen(tx))
+		seen := map[string]int64{}
+		for name, w := range audit.Witnesses(tx) {
+			seen[name] = w.Size
+		}
+		witnesses = witnessLine(a.cfg.Witnesses, seen, int64(s.Anchor.N)+1) //nolint:gosec // a count
 		return nil
 	})
 	if err != nil {
@@ -175,7 +190,7 @@ func (a *auditor) summary(ctx context.Context, since time.Time) error {
 	}
 	key := "audit/" + now.UTC().Format(time.RFC3339)
 	err = a.db.Update(ctx, func(tx store.Tx) error {
-		outbox.Put(tx, a.cfg.Summary, key, chat.Post{Key: key, Text: summaryText(s, open), Quiet: true}, now)
+		outbox.Put(tx, a.cfg.Summary, key, chat.Post{Key: key, Text: summaryText(s, open, witnesses), Quiet: true}, now)
 		store.Save(tx, summaryKey(), now.UTC())
 		return nil
 	})
@@ -186,7 +201,7 @@ func (a *auditor) summary(ctx context.Context, since time.Time) error {
 }
 
 // summaryText is what people read every morning.
-func summaryText(s audit.Totals, open int) string {
+func summaryText(s audit.Totals, open int, witnesses string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**Decisions since %s UTC**\n\n", s.Since.UTC().Format("2006-01-02 15:04"))
 	if s.Lines == 0 {
@@ -216,6 +231,9 @@ func summaryText(s audit.Totals, open int) string {
 		fmt.Fprintf(&b, "\nThe record has %d lines up to anchor %d:\n\n```\n%s\n```\n\nWhoever wants to know whether the record is still the "+
 			"one of now runs `countersign audit verify --anchor %s`.\n",
 			s.Anchor.Lines, s.Anchor.N, s.Anchor.Hash, s.Anchor.Hash[:12])
+		if witnesses != "" {
+			b.WriteString("\n" + witnesses + "\n")
+		}
 	}
 	return b.String()
 }

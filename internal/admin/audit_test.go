@@ -113,10 +113,11 @@ func TestTheSummaryText(t *testing.T) {
 	got := summaryText(audit.Totals{
 		Since: at, By: map[string]int{audit.Denied: 1, audit.Asked: 3, "odd": 2}, Lines: 6, Threads: 2,
 		Anchor: audit.AnchorLine{N: 4, Lines: 120, Hash: strings.Repeat("0123456789abcdef", 4)}, Anchored: true,
-	}, 1)
+	}, 1, "1 of 2 witnesses have signed all 5 anchors; b up to 3.")
 	want := "**Decisions since 2026-03-01 09:00 UTC**\n\n3 asked, 1 denied, 2 other, in 2 threads.\n1 request open now.\n\n" +
 		"The record has 120 lines up to anchor 4:\n\n```\n0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n```\n\n" +
-		"Whoever wants to know whether the record is still the one of now runs `countersign audit verify --anchor 0123456789ab`.\n"
+		"Whoever wants to know whether the record is still the one of now runs `countersign audit verify --anchor 0123456789ab`.\n" +
+		"\n1 of 2 witnesses have signed all 5 anchors; b up to 3.\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"countersign/bot"
@@ -17,11 +18,21 @@ import (
 func Chores(f config.File) func(bot.Site) bot.Chores {
 	return func(s bot.Site) bot.Chores {
 		a := &auditor{db: s.DB, cfg: f.Audit, wake: s.Wake, now: time.Now, log: s.Log}
+		if a.cfg.Log == "" { // the console's host
+			u, err := url.Parse(f.Web.Origin)
+			if a.cfg.Log = "countersign"; err == nil && u.Host != "" {
+				a.cfg.Log = u.Host
+			}
+		}
+		handlers := map[string]http.Handler{exportPath: auditHandler(s), backupPath: backupHandler(s)}
+		if len(f.Audit.Witnesses) > 0 {
+			handlers[LogPath] = a.logHandler()
+		}
 		return bot.Chores{
 			Jobs: map[string]func(context.Context) error{
 				"retention": retention{s.DB, f.Keep, s.Log}.run, "audit/anchors": a.anchors, "audit/summaries": a.summaries,
 			},
-			Handlers: map[string]http.Handler{exportPath: auditHandler(s), backupPath: backupHandler(s)},
+			Handlers: handlers,
 			Final:    a.final,
 		}
 	}

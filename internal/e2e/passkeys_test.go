@@ -18,7 +18,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/adapters/slack/slackfake"
-	"countersign/internal/verify"
+	"countersign/verifier"
 )
 
 // passkeyConfig is a bot at which two people sign each approval.
@@ -217,7 +217,7 @@ func touched(t *testing.T, archive string) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		found, err := verify.Archive(t.Context(), bytes.NewReader(b.Bytes()), int64(b.Len()), nil)
+		found, err := verifier.Archive(bytes.NewReader(b.Bytes()), int64(b.Len()), verifier.Trust{})
 		if err != nil {
 			return []string{err.Error()}
 		}

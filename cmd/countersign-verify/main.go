@@ -1,0 +1,26 @@
+// The program countersign-verify checks the archive of an incident, without a store, a network or the
+// bot's code.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"countersign/verifier"
+)
+
+// version is set by the linker in releases.
+var version = "dev"
+
+func main() {
+	c := verifier.Command()
+	c.Use, c.Version = "countersign-verify ARCHIVE", version
+	if err := c.Execute(); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "countersign-verify:", err)
+		if _, use := errors.AsType[verifier.UseError](err); use {
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,95 @@
+package verifier
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"countersign/witness/cosign"
+)
+
+// UseError means that the command line or the file is wrong, and nothing was checked.
+type UseError struct{ err error }
+
+// Error implements error.
+func (e UseError) Error() string { return e.err.Error() }
+
+// Command is the command verify. Its error is a [UseError], or says how many faults there are.
+func Command() *cobra.Command {
+	var keys, witnesses, logs []string
+	c := &cobra.Command{
+		Use: "verify ARCHIVE", Short: "Check the archive of an incident without a store or a network: chain, digests, votes, signatures and witnesses", Args: cobra.ExactArgs(1),
+		SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			trust, err := trusted(keys, witnesses, logs)
+			if err != nil {
+				return UseError{err}
+			}
+			f, err := os.Open(args[0])
+			if err != nil {
+				return UseError{err}
+			}
+			defer func() { _ = f.Close() }() // it was only read
+			info, err := f.Stat()
+			if err != nil {
+				return UseError{err}
+			}
+			found, err := Archive(f, info.Size(), trust)
+			if err != nil {
+				return UseError{fmt.Errorf("%s: %w", args[0], err)}
+			}
+			faults := 0
+			for _, x := range found {
+				label := "ok  "
+				if x.Bad {
+					faults++
+					label = "FAIL"
+				}
+				_, _ = fmt.Fprintln(cmd.OutOrStdout(), label, x.Say)
+			}
+			if faults > 0 {
+				return fmt.Errorf("the record has %s; keep it as it is, and compare it with another copy", plural(faults, "fault"))
+			}
+			return nil
+		},
+	}
+	c.Flags().StringArrayVar(&keys, "key", nil, "PERSON=DIGEST of a passkey that counts, as often as needed; without it, those that the archive has")
+	c.Flags().StringArrayVar(&witnesses, "witness", nil, "the key of a witness that must have signed the record, as often as needed")
+	c.Flags().StringArrayVar(&logs, "log", nil, "the key of the record, as the bot's /log/key has it")
+	return c
+}
+
+func trusted(keys, witnesses, logs []string) (t Trust, err error) {
+	for _, k := range keys {
+		owner, digest, ok := strings.Cut(k, "=")
+		digest = strings.ToLower(digest)
+		if !ok || owner == "" || len(digest) < 12 || strings.Trim(digest, "0123456789abcdef") != "" {
+			return t, fmt.Errorf("--key is %q; write it like web:alice=DIGEST, with 12 digits or more of the digest that the console shows", k)
+		}
+		if t.Keys == nil {
+			t.Keys = map[string][]string{}
+		}
+		t.Keys[owner] = append(t.Keys[owner], digest)
+	}
+	for _, w := range witnesses {
+		v, isWitness, err := cosign.Verifier(w)
+		if err != nil {
+			return t, fmt.Errorf("--witness: %w", err)
+		}
+		if !isWitness {
+			return t, errors.New("--witness has the key of a log; take the one that the witness prints")
+		}
+		t.Witnesses = append(t.Witnesses, v)
+	}
+	for _, l := range logs {
+		key, err := cosign.ParseLog(l)
+		if err != nil {
+			return t, fmt.Errorf("--log: %w", err)
+		}
+		t.Log = append(t.Log, key)
+	}
+	return t, nil
+}

@@ -1,0 +1,238 @@
+// Package cosign is what a log, its witnesses and whoever verifies have in common: checkpoints
+// (https://c2sp.org/tlog-checkpoint), the signatures of the log (https://c2sp.org/signed-note), and
+// those of witnesses with their time (https://c2sp.org/tlog-cosignature).
+package cosign
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// The kinds of keys, as the first byte of a key.
+const (
+	kindLog     = 1 // Ed25519
+	kindWitness = 4 // Ed25519 with a time
+)
+
+// Checkpoint says how many entries a log has, and the root of their tree.
+type Checkpoint struct {
+	Origin string // the log's name
+	tlog.Tree
+}
+
+// Text is the checkpoint as it is signed.
+func (c Checkpoint) Text() string {
+	return fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.N, base64.StdEncoding.EncodeToString(c.Hash[:]))
+}
+
+// Parse reads the text of a checkpoint, as Text writes it.
+func Parse(text string) (Checkpoint, error) {
+	parts := strings.Split(text, "\n")
+	bad := errors.New("this is no checkpoint")
+	if len(parts) != 4 || parts[3] != "" || parts[0] == "" {
+		return Checkpoint{}, bad
+	}
+	n, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil || n < 0 {
+		return Checkpoint{}, bad
+	}
+	raw, err := base64.StdEncoding.DecodeString(parts[2])
+	if err != nil || len(raw) != tlog.HashSize {
+		return Checkpoint{}, bad
+	}
+	c := Checkpoint{Origin: parts[0], Tree: tlog.Tree{N: n}}
+	copy(c.Hash[:], raw)
+	if c.Text() != text {
+		return Checkpoint{}, bad
+	}
+	return c, nil
+}
+
+func keyHash(name string, kind byte, public []byte) uint32 {
+	sum := sha256.Sum256(append([]byte(name+"\n"+string(kind)), public...))
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+func verifierText(name string, kind byte, public []byte) string {
+	return fmt.Sprintf("%s+%08x+%s", name, keyHash(name, kind, public), base64.StdEncoding.EncodeToString(append([]byte{kind}, public...)))
+}
+
+// Log makes the signer of a log from the seed of its key, and the text by which others verify it.
+func Log(name string, seed []byte) (s note.Signer, verifier string, err error) {
+	if len(seed) != ed25519.SeedSize {
+		return nil, "", errors.New("cosign: a seed has 32 bytes")
+	}
+	public := ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey) //nolint:forcetypeassert // it is one
+	text := fmt.Sprintf("PRIVATE+KEY+%s+%08x+%s", name, keyHash(name, kindLog, public), base64.StdEncoding.EncodeToString(append([]byte{kindLog}, seed...)))
+	s, err = note.NewSigner(text)
+	return s, verifierText(name, kindLog, public), err
+}
+
+// Witness is the key of a witness.
+type Witness struct {
+	verifier
+	private ed25519.PrivateKey
+	now     func() time.Time
+}
+
+// NewWitness makes a witness of a name without blanks and plus signs from the seed of its key.
+func NewWitness(name string, seed []byte, now func() time.Time) (*Witness, error) {
+	if len(seed) != ed25519.SeedSize || name == "" || strings.ContainsAny(name, "+ \t\r\n") {
+		return nil, errors.New("cosign: a witness has a name without blanks and plus signs, and a seed of 32 bytes")
+	}
+	private := ed25519.NewKeyFromSeed(seed)
+	public := private.Public().(ed25519.PublicKey) //nolint:forcetypeassert // it is one
+	return &Witness{verifier: verifier{name, keyHash(name, kindWitness, public), public}, private: private, now: now}, nil
+}
+
+// Verifier is the text by which others verify the witness.
+func (w *Witness) Verifier() string { return verifierText(w.name, kindWitness, w.public) }
+
+// Sign implements note.Signer.
+func (w *Witness) Sign(msg []byte) ([]byte, error) {
+	at := uint64(w.now().Unix()) //nolint:gosec // after 1970
+	return append(binary.BigEndian.AppendUint64(nil, at), ed25519.Sign(w.private, timed(at, msg))...), nil
+}
+
+// timed is what a witness signs.
+func timed(at uint64, msg []byte) []byte {
+	return fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, msg)
+}
+
+// verifier verifies a witness.
+type verifier struct {
+	name   string
+	hash   uint32
+	public ed25519.PublicKey
+}
+
+// Name implements note.Verifier.
+func (v verifier) Name() string { return v.name }
+
+// KeyHash implements note.Verifier.
+func (v verifier) KeyHash() uint32 { return v.hash }
+
+// Verify implements note.Verifier.
+func (v verifier) Verify(msg, sig []byte) bool {
+	return len(sig) == 8+ed25519.SignatureSize && ed25519.Verify(v.public, timed(binary.BigEndian.Uint64(sig), msg), sig[8:])
+}
+
+// Verifier reads the text by which a log or a witness is verified. Of a log's key witness is false.
+func Verifier(text string) (v note.Verifier, witness bool, err error) {
+	text = strings.TrimSpace(text)
+	name, rest, _ := strings.Cut(text, "+")
+	hash, key, _ := strings.Cut(rest, "+")
+	raw, err := base64.StdEncoding.DecodeString(key)
+	if err != nil || len(raw) != 1+ed25519.PublicKeySize || name == "" {
+		return nil, false, fmt.Errorf("%q is no key of a log or a witness; it has a name, eight digits and a key, with plus signs between them", text)
+	}
+	if raw[0] != kindWitness {
+		v, err = note.NewVerifier(text)
+		return v, false, err
+	}
+	w := verifier{name, keyHash(name, kindWitness, raw[1:]), raw[1:]}
+	if hash != fmt.Sprintf("%08x", w.hash) {
+		return nil, false, fmt.Errorf("the digits in %q are not those of its key; copy it once more", text)
+	}
+	return w, true, nil
+}
+
+// LogKey is the key of a log: it verifies checkpoints, and what else the log signs.
+type LogKey struct {
+	note.Verifier
+	Public ed25519.PublicKey
+}
+
+// ParseLog reads the text by which a log is verified.
+func ParseLog(text string) (LogKey, error) {
+	text = strings.TrimSpace(text)
+	v, witness, err := Verifier(text)
+	if err != nil {
+		return LogKey{}, err
+	}
+	raw, err := base64.StdEncoding.DecodeString(strings.SplitN(text, "+", 3)[2])
+	if witness || err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != kindLog {
+		return LogKey{}, fmt.Errorf("%s isn't the key of a log", v.Name())
+	}
+	return LogKey{v, raw[1:]}, nil
+}
+
+// At is when a witness signed.
+func At(s note.Signature) time.Time {
+	raw, err := base64.StdEncoding.DecodeString(s.Base64)
+	if err != nil || len(raw) < 12 {
+		return time.Time{}
+	}
+	return time.Unix(int64(binary.BigEndian.Uint64(raw[4:])), 0).UTC() //nolint:gosec // of a signature that was verified
+}
+
+// Open reads a checkpoint with its signatures: it must be signed by the log. It returns the times at
+// which witnesses signed it, by their names.
+func Open(text []byte, log note.Verifier, witnesses ...note.Verifier) (Checkpoint, map[string]time.Time, error) {
+	n, err := note.Open(text, note.VerifierList(append(witnesses, log)...))
+	if err != nil {
+		return Checkpoint{}, nil, errors.New("the checkpoint isn't signed by the log that you named")
+	}
+	c, err := Parse(n.Text)
+	if err != nil {
+		return c, nil, err
+	}
+	signed, seen := false, map[string]time.Time{}
+	for _, s := range n.Sigs {
+		if s.Name == log.Name() && s.Hash == log.KeyHash() {
+			signed = true
+			continue
+		}
+		seen[s.Name] = At(s)
+	}
+	if !signed || c.Origin != log.Name() {
+		return c, nil, errors.New("the checkpoint isn't signed by the log that you named")
+	}
+	return c, seen, nil
+}
+
+// Ask is the body of a request to a witness (https://c2sp.org/tlog-witness): the size of which it
+// has signed the root, the proof that the checkpoint grew from there, and the checkpoint.
+func Ask(old int64, proof tlog.TreeProof, checkpoint []byte) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "old %d\n", old)
+	for _, h := range proof {
+		fmt.Fprintf(&b, "%s\n", base64.StdEncoding.EncodeToString(h[:]))
+	}
+	b.WriteString("\n")
+	b.Write(checkpoint)
+	return b.Bytes()
+}
+
+// maxProof bounds the hashes of a proof: those of a log with 2^63 entries.
+const maxProof = 63
+
+// ParseAsk reads what Ask wrote.
+func ParseAsk(body []byte) (old int64, proof tlog.TreeProof, checkpoint []byte, err error) {
+	bad := errors.New("this is no request to a witness")
+	head, checkpoint, ok := bytes.Cut(body, []byte("\n\n"))
+	lines := strings.Split(string(head), "\n")
+	size, isOld := strings.CutPrefix(lines[0], "old ")
+	if old, err = strconv.ParseInt(size, 10, 64); !ok || !isOld || err != nil || old < 0 || len(lines) > 1+maxProof {
+		return 0, nil, nil, bad
+	}
+	for _, l := range lines[1:] {
+		raw, err := base64.StdEncoding.DecodeString(l)
+		if err != nil || len(raw) != tlog.HashSize {
+			return 0, nil, nil, bad
+		}
+		proof = append(proof, tlog.Hash(raw))
+	}
+	return old, proof, checkpoint, nil
+}
