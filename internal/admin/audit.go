@@ -65,11 +65,11 @@ type auditor struct {
 func (a *auditor) anchors(ctx context.Context) error {
 	t := time.NewTicker(anchorEvery)
 	defer t.Stop()
-	for {
+	for first := true; ; first = false {
 		if err := a.anchor(ctx); err != nil && ctx.Err() == nil {
 			a.log.Error("the audit record could not be anchored", "error", err)
 		}
-		if err := a.witnessed(ctx); err != nil && ctx.Err() == nil {
+		if err := a.witnessed(ctx, first); err != nil && ctx.Err() == nil {
 			a.log.Error("a witness did not sign the audit record; it is asked again at the next anchor", "error", err)
 		}
 		select {
@@ -106,7 +106,7 @@ func (a *auditor) final(ctx context.Context) {
 	case err != nil:
 		a.log.Error("the audit record could not be anchored at the stop; bot audit verify says how many lines no anchor covers", "error", err)
 	case made:
-		if err := a.witnessed(ctx); err != nil {
+		if err := a.witnessed(ctx, false); err != nil {
 			a.log.Warn("a witness did not sign the last anchor; it is asked again after the next start", "error", err)
 		}
 		a.log.Info("the audit record is anchored", "anchor", line.N, "lines", line.Lines, "hash", line.Hash)
@@ -169,7 +169,7 @@ func (a *auditor) summary(ctx context.Context, since time.Time) error {
 	if err := a.anchor(ctx); err != nil {
 		return err
 	}
-	if err := a.witnessed(ctx); err != nil && ctx.Err() == nil {
+	if err := a.witnessed(ctx, false); err != nil && ctx.Err() == nil {
 		a.log.Error("a witness did not sign the audit record; it is asked again at the next anchor", "error", err)
 	}
 	now := a.now()

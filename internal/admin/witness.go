@@ -32,11 +32,12 @@ func logKey(ctx context.Context, db store.DB, name string) (note.Signer, string,
 	return cosign.Log(name, seed)
 }
 
-// witnessed has the witnesses sign the record as it is anchored now.
-func (a *auditor) witnessed(ctx context.Context) error {
+// witnessed has the witnesses sign the record as it is anchored now; with again also those that have
+// signed all of it as far as the store knows, which may have been put back.
+func (a *auditor) witnessed(ctx context.Context, again bool) error {
 	var failed []error
 	for _, w := range a.cfg.Witnesses {
-		if err := a.ask(ctx, w); err != nil {
+		if err := a.ask(ctx, w, again); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", w.URL, err))
 		}
 	}
@@ -73,8 +74,8 @@ func (a *auditor) checkpoint(ctx context.Context, old func(tx store.Tx) int64) (
 // askTimeout bounds one question to a witness.
 const askTimeout = 20 * time.Second
 
-// ask has one witness sign, if it hasn't signed what there is.
-func (a *auditor) ask(ctx context.Context, w config.WitnessConfig) error {
+// ask has one witness sign, if it hasn't signed what there is or is to be asked again.
+func (a *auditor) ask(ctx context.Context, w config.WitnessConfig, again bool) error {
 	v, _, err := cosign.Verifier(w.Key)
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func (a *auditor) ask(ctx context.Context, w config.WitnessConfig) error {
 			}
 			return audit.Witness(tx, v.Name()).Size
 		})
-		if err != nil || n == 0 || n == old && size < 0 {
+		if err != nil || n == 0 || n == old && size < 0 && !again {
 			return err
 		}
 		line, other, err := post(ctx, w.URL, cosign.Ask(old, proof, text))
