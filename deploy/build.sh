@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the program, with a C compiler the parser of the code indexer, on Linux the helper
 # for other machines, and the terms of what is linked in: bot, countersign (a link to it), countersign-parser,
-# countersign-lock, countersign-runner, countersign-signer, THIRD_PARTY_LICENSES, LICENSE and example.yaml.
+# countersign-lock, -runner, -signer, -verify, -witness, THIRD_PARTY_LICENSES, LICENSE and example.yaml.
 # release.sh and the Dockerfile call it.
 #
 #   deploy/build.sh DIRECTORY
@@ -41,7 +41,7 @@ if [ "$cgo" = 1 ]; then
 fi
 if [ "$goos" = linux ]; then
 	# Of modules that the program has, too.
-	for name in countersign-lock countersign-runner countersign-signer; do
+	for name in countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do
 		CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$out/$name" "./cmd/$name"
 	done
 fi
@@ -85,7 +85,7 @@ if [ "$cgo" = 1 ]; then
 	fi
 fi
 cp LICENSE docs/example.yaml "$out/"
-for file in bot countersign-parser countersign-lock countersign-runner countersign-signer; do
+for file in bot countersign-parser countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do
 	[ ! -f "$out/$file" ] || chmod 755 "$out/$file"
 done
 chmod 644 "$notices" "$out/LICENSE" "$out/example.yaml"

@@ -65,7 +65,7 @@ cp docs/*.md "$dir/docs/"
 cp deploy/countersign.service deploy/README.md CHANGELOG.md SECURITY.md "$dir/"
 find "$dir" -type f -exec chmod 644 {} +
 chmod 755 "$dir" "$dir/docs"
-for file in bot countersign-parser countersign-lock countersign-runner countersign-signer; do
+for file in bot countersign-parser countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do
 	[ ! -f "$dir/$file" ] || chmod 755 "$dir/$file"
 done
 
@@ -109,7 +109,7 @@ else
 	mv "$root/opt/countersign/countersign.service" "$root/usr/lib/systemd/system/"
 	mv "$root/opt/countersign/countersign-lock" "$root/usr/libexec/countersign/"
 	ln -s /opt/countersign/bot "$root/usr/bin/countersign"
-	ln -s /opt/countersign/countersign-signer "$root/usr/bin/countersign-signer"
+	for name in signer verify witness; do ln -s "/opt/countersign/countersign-$name" "$root/usr/bin/countersign-$name"; done
 	cat LICENSE "$notices" >"$root/usr/share/doc/countersign/copyright"
 	cp deploy/debian/environment "$root/etc/countersign/environment"
 	cp deploy/debian/conffiles deploy/debian/postinst deploy/debian/prerm deploy/debian/postrm "$root/DEBIAN/"
@@ -129,7 +129,7 @@ else
 	chmod 700 "$root/etc/countersign/credentials"
 	chmod 600 "$root/etc/countersign/environment" # people put secrets there all the same
 	[ -z "$parser" ] || chmod 755 "$root/opt/countersign/countersign-parser"
-	chmod 755 "$root/opt/countersign/bot" "$root/opt/countersign/countersign-runner" "$root/opt/countersign/countersign-signer" "$root/usr/libexec/countersign/countersign-lock" "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
+	chmod 755 "$root/opt/countersign/bot" "$root"/opt/countersign/countersign-* "$root/usr/libexec/countersign/countersign-lock" "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
 	find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 	# gzip, since what xz writes depends on the number of processors.
 	SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH dpkg-deb --root-owner-group -Zgzip -z9 --build "$root" "$work/$deb" >/dev/null

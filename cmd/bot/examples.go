@@ -73,12 +73,14 @@ var examples = map[string]string{ //nolint:gosec // no credentials
 	"export":       `  bot export web:0123456789ab --out incident.zip`,
 	"verify": `  bot verify incident.zip
   bot verify --key web:alice=3f9a0c61d2b4 incident.zip`,
-	"target enroll": `  bot target enroll web-1 | ssh root@web-1 sh
+	"target enroll": `  bot target enroll web-1 >enroll.sh
   bot target enroll web-1 --install root@web-1`,
 	"signer init":   `  bot signer init /etc/countersign-signer`,
 	"signer check":  `  bot signer check`,
 	"signer run":    `  bot signer run --config /etc/countersign-signer/signer.yaml`,
 	"signer rotate": `  bot signer rotate`,
+	"witness init":  `  bot witness init witness.example.com /etc/countersign-witness`,
+	"witness run":   `  bot witness run --config /etc/countersign-witness/witness.yaml`,
 	"upgrade":       `  bot upgrade --check`,
 	"backup":        `  bot backup countersign-2026-03-01.tar`,
 	"restore": `  bot restore countersign-2026-03-01.tar
@@ -98,7 +100,7 @@ var pages = map[string]string{
 	"policy": "policy", "audit": "audit", "export": "archive", "verify": "archive-check", "upgrade": "operations", "backup": "backup", "restore": "backup",
 	"store": "store", "threads": "command-line", "show": "command-line", "send": "command-line", "exec": "command-line", "mcp": "other-agents", "hook": "agent-hooks",
 	"approvals": "command-line", "sessions": "command-line", "attach": "command-line", "replay": "command-line", "logs": "command-line",
-	"target": "signer", "signer": "signer", "tokens": "command-line", "logout": "command-line",
+	"target": "signer", "signer": "signer", "witness": "witnesses", "tokens": "command-line", "logout": "command-line",
 }
 
 // withExamples gives each command its examples and its document. path is of the commands above it.

@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"countersign/agent/workflow"
+	"countersign/signer"
 )
 
 // prelude adds to a part of a configuration the groups and targets that it names and
@@ -145,6 +146,10 @@ func yamlFaults(t testing.TB, b block, config string) (string, []fault) {
 		if _, err := workflow.Parse(head.Name, []byte(b.text)); err != nil {
 			return config, []fault{b.fault("the block is no workflow: %v", err)}
 		}
+	case "signer":
+		if _, err := signer.Parse([]byte(b.text)); err != nil {
+			return config, []fault{b.fault("the signer does not take the block: %v", err)}
+		}
 	case "policy-test":
 		path := filepath.Join(t.TempDir(), "table.yaml")
 		if err := os.WriteFile(path, []byte(b.text), 0o600); err != nil {
@@ -261,6 +266,7 @@ func TestWrongBlocksAreFaults(t *testing.T) {
 		"no YAML":                   {block{lang: "yaml", text: "a: [\n"}, 1},
 		"a table":                   {block{lang: "yaml", marks: map[string]string{"kind": "policy-test"}, text: "- {name: n, command: uptime, user: 'web:you', expect: allow}\n"}, 0},
 		"a table that misses":       {block{lang: "yaml", marks: map[string]string{"kind": "policy-test"}, text: "- {name: n, command: uptime, user: 'web:you', expect: forbid}\n"}, 1},
+		"no signer's":               {block{lang: "yaml", marks: map[string]string{"kind": "signer"}, text: "listen: /s\n"}, 1},
 		"no workflow":               {block{lang: "yaml", marks: map[string]string{"kind": "workflow"}, text: "name: n\nsteps: []\n"}, 1},
 		"manifests":                 {block{lang: "yaml", marks: map[string]string{"kind": "k8s"}, text: "a: b\n---\nc: d\n"}, 0},
 		"broken manifests":          {block{lang: "yaml", marks: map[string]string{"kind": "k8s"}, text: "a: b\n---\nc: [\n"}, 1},

@@ -13,7 +13,7 @@
 //	                   for any text within a line and, alone, for any lines
 //	text kind=example  is compared with nothing
 //	yaml               is loaded as the bot's configuration
-//	yaml kind=WHAT     is checked as that: workflow, policy-test, ...
+//	yaml kind=WHAT     is checked as that: workflow, signer, policy-test, ...
 //	json, jsonl, go, python   are parsed; Go that is a whole file is compiled
 //	file=NAME          with any language: the reader makes this file, and later blocks find it
 package docs

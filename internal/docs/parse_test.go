@@ -75,6 +75,7 @@ var marks = map[string]map[string]string{
 	"kind": {
 		"policy-test":  "a table for bot policy test",
 		"workflow":     "a runbook",
+		"signer":       "the configuration of the signer",
 		"alertmanager": "the configuration of Alertmanager",
 		"grafana":      "a file for Grafana",
 		"prometheus":   "the configuration or rules of Prometheus",
