@@ -58,7 +58,7 @@ func (x *thief) harmless() approvals.Action { return x.action("true") }
 // ask asks the signer and, if it signs, runs what it signed for.
 func (x *thief) ask(r wire.Request) error {
 	r.Key = keyLine(x.key.PublicKey())
-	cert, err := x.client.Issue(context.Background(), r)
+	cert, err := x.issue(r)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (x *thief) session(cert *xssh.Certificate, as, command string, action []byt
 func (x *thief) signed(r wire.Request) *xssh.Certificate {
 	x.t.Helper()
 	r.Key = keyLine(x.key.PublicKey())
-	cert, err := x.client.Issue(context.Background(), r)
+	cert, err := x.issue(r)
 	must(x.t, err)
 	return cert
 }
@@ -200,9 +200,9 @@ func (x *thief) with(change func(*passkeytest.Device), do func() error) error {
 func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 	b := newBench(t)
 	must(t, os.Mkdir(filepath.Join(b.dir, "loot"), 0o777))
-	must(t, os.Chmod(filepath.Join(b.dir, "loot"), 0o777)) //nolint:gosec // so that any account could
+	must(t, os.Chmod(filepath.Join(b.dir, "loot"), 0o777))
 	script := filepath.Join(b.dir, "loot", "script")
-	must(t, os.WriteFile(script, []byte("true\n"), 0o755)) //nolint:gosec // it is run
+	must(t, os.WriteFile(script, []byte("true\n"), 0o755))
 	sum := sha256.Sum256([]byte("true\n"))
 	both := []string{"alice", "bob"}
 	for n, try := range []struct {
@@ -386,7 +386,7 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 		}, "before"},
 		{"no public key", func(x *thief) error {
 			raw, _ := json.Marshal(x.evil())
-			_, err := x.client.Issue(context.Background(), wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Action: raw, Key: "command=\"x\" " + keyLine(x.key.PublicKey())})
+			_, err := x.issue(wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Action: raw, Key: "command=\"x\" " + keyLine(x.key.PublicKey())})
 			return err
 		}, "no public key"},
 		{"a wrong token", func(x *thief) error {
@@ -500,7 +500,7 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			a := x.action("sh " + script)
 			a.Files = map[string]string{script: hex.EncodeToString(sum[:])}
 			r := x.approve(x.id, a, both...)
-			must(x.t, os.WriteFile(script, []byte("touch "+x.mark+"\n"), 0o755)) //nolint:gosec // it is run
+			must(x.t, os.WriteFile(script, []byte("touch "+x.mark+"\n"), 0o755))
 			return x.use(x.signed(r), runAs, r.Action)
 		}, "changed after it was approved"},
 		{"a directory that was replaced after it was approved", func(x *thief) error {

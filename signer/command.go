@@ -62,7 +62,7 @@ func run(cmd *cobra.Command, c *Config) error {
 	if err != nil {
 		return err
 	}
-	l, err := Listen(c)
+	l, err := Listen(cmd.Context(), c)
 	if err != nil {
 		return errors.Join(fmt.Errorf("the signer can't listen: %w", err), s.Close())
 	}

@@ -171,7 +171,7 @@ func (b *bench) serve(file string) {
 	})
 	must(b.t, err)
 	var l net.Listener
-	l, err = signer.Listen(c)
+	l, err = signer.Listen(b.t.Context(), c)
 	must(b.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -223,24 +223,37 @@ func (b *bench) request(id string) wire.Request {
 	return b.requests[id]
 }
 
+// issue asks for a certificate.
+func (b *bench) issue(r wire.Request) (*xssh.Certificate, error) {
+	text, err := b.client.Issue(context.Background(), r)
+	if err != nil {
+		return nil, err
+	}
+	key, _, _, _, err := xssh.ParseAuthorizedKey([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return key.(*xssh.Certificate), nil
+}
+
 func keyLine(k xssh.PublicKey) string { return string(xssh.MarshalAuthorizedKey(k)) }
 
 // Watch implements ssh.Credentials.
-func (b *bench) Watch(ctx context.Context, key xssh.PublicKey) (*xssh.Certificate, error) {
-	return b.client.Issue(ctx, wire.Request{Kind: wire.Watch, Target: "web-1", Key: keyLine(key)})
+func (b *bench) Watch(ctx context.Context, key string) (string, error) {
+	return b.client.Issue(ctx, wire.Request{Kind: wire.Watch, Target: "web-1", Key: key})
 }
 
 // Change implements ssh.Credentials.
-func (b *bench) Change(ctx context.Context, id string, key xssh.PublicKey) (*xssh.Certificate, []byte, error) {
+func (b *bench) Change(ctx context.Context, id, key string) (string, []byte, error) {
 	r := b.request(id)
-	r.Key = keyLine(key)
+	r.Key = key
 	cert, err := b.client.Issue(ctx, r)
 	return cert, r.Action, err
 }
 
 // Follow implements ssh.Credentials.
-func (b *bench) Follow(ctx context.Context, id string, key xssh.PublicKey) (*xssh.Certificate, error) {
-	return b.client.Issue(ctx, wire.Request{Kind: wire.Follow, Target: "web-1", Approval: id, Key: keyLine(key)})
+func (b *bench) Follow(ctx context.Context, id, key string) (string, error) {
+	return b.client.Issue(ctx, wire.Request{Kind: wire.Follow, Target: "web-1", Approval: id, Key: key})
 }
 
 // run runs what was approved and returns what it printed.

@@ -3,6 +3,7 @@ package signer
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -165,7 +166,8 @@ func (c *Config) authority() (ssh.Signer, io.Closer, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s is no public key, which ca is where an agent holds the private part: %w", c.CA, err)
 	}
-	conn, err := net.DialTimeout("unix", c.Agent, 5*time.Second)
+	d := net.Dialer{Timeout: 5 * time.Second}
+	conn, err := d.DialContext(context.Background(), "unix", c.Agent)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the agent doesn't answer: %w", err)
 	}

@@ -77,22 +77,24 @@ func (s *Signer) Handler(token string) http.Handler {
 }
 
 // Listen opens the address of a configuration. A socket is for its owner and group.
-func Listen(c *Config) (net.Listener, error) {
+func Listen(ctx context.Context, c *Config) (net.Listener, error) {
+	var lc net.ListenConfig
 	if !filepath.IsAbs(c.Listen) {
-		return net.Listen("tcp", c.Listen)
+		return lc.Listen(ctx, "tcp", c.Listen)
 	}
-	if conn, err := net.DialTimeout("unix", c.Listen, time.Second); err == nil {
+	d := net.Dialer{Timeout: time.Second}
+	if conn, err := d.DialContext(ctx, "unix", c.Listen); err == nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("another signer listens at %s", c.Listen)
 	}
 	if err := os.Remove(c.Listen); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	l, err := net.Listen("unix", c.Listen)
+	l, err := lc.Listen(ctx, "unix", c.Listen)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(c.Listen, 0o660); err != nil {
+	if err := os.Chmod(c.Listen, 0o660); err != nil { //nolint:gosec // its group may ask, too
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

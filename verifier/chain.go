@@ -219,7 +219,7 @@ func (l *links) record(line []byte) {
 			Digest   string `json:"digest"`
 		} `json:"event"`
 	}
-	hash := ""
+	var hash string
 	if bytes.HasPrefix(line, []byte(firstBegin)) { // of the first form: the hash is over the line without it
 		cut := len(line) - 2*sha256.Size - len(`"}`)
 		if cut < 0 || !bytes.HasSuffix(line[:cut], []byte(hashBegin)) || json.Unmarshal(line, &r) != nil {

@@ -221,7 +221,7 @@ func sha(b []byte) string {
 // TestEachChangeOfAnArchiveIsFound: a byte of what proves something is another one, and it is found.
 func TestEachChangeOfAnArchiveIsFound(t *testing.T) {
 	m := makeArchive(t)
-	r := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a test
+	r := rand.New(rand.NewPCG(3, 4))
 	for _, name := range []string{"audit.jsonl", "checkpoints/1.txt", "statements/aaaaaaaaaa.intoto.json"} {
 		for range 300 {
 			raw := []byte(m.files[name])

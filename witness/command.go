@@ -115,7 +115,7 @@ func run(cmd *cobra.Command, c Config) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", c.Listen)
+	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", c.Listen)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	xssh "golang.org/x/crypto/ssh"
-
 	"countersign/approvals"
 	"countersign/signer/client"
 	"countersign/signer/wire"
@@ -43,31 +41,29 @@ func Signer(o *Options) (*client.Client, error) {
 	})
 }
 
-func line(key xssh.PublicKey) string { return string(xssh.MarshalAuthorizedKey(key)) }
-
 // Watch implements ssh.Credentials.
-func (c *credentials) Watch(ctx context.Context, key xssh.PublicKey) (*xssh.Certificate, error) {
-	return c.signer.Issue(ctx, wire.Request{Kind: wire.Watch, Target: c.target, Key: line(key)})
+func (c *credentials) Watch(ctx context.Context, key string) (string, error) {
+	return c.signer.Issue(ctx, wire.Request{Kind: wire.Watch, Target: c.target, Key: key})
 }
 
 // Follow implements ssh.Credentials.
-func (c *credentials) Follow(ctx context.Context, approval string, key xssh.PublicKey) (*xssh.Certificate, error) {
+func (c *credentials) Follow(ctx context.Context, approval, key string) (string, error) {
 	voted, step, err := c.voted(ctx, approval)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return c.signer.Issue(ctx, wire.Request{Kind: wire.Follow, Target: c.target, Key: line(key), Approval: string(voted.ID), Step: step})
+	return c.signer.Issue(ctx, wire.Request{Kind: wire.Follow, Target: c.target, Key: key, Approval: string(voted.ID), Step: step})
 }
 
 // Change implements ssh.Credentials.
-func (c *credentials) Change(ctx context.Context, approval string, key xssh.PublicKey) (*xssh.Certificate, []byte, error) {
+func (c *credentials) Change(ctx context.Context, approval, key string) (string, []byte, error) {
 	voted, step, err := c.voted(ctx, approval)
 	if err != nil {
-		return nil, nil, err
+		return "", nil, err
 	}
-	r := wire.Request{Kind: wire.Change, Target: c.target, Key: line(key), Approval: string(voted.ID), Step: step}
+	r := wire.Request{Kind: wire.Change, Target: c.target, Key: key, Approval: string(voted.ID), Step: step}
 	if r.Action, err = json.Marshal(voted.Action); err != nil {
-		return nil, nil, err
+		return "", nil, err
 	}
 	for _, v := range voted.Votes {
 		if v.Approve && v.Passkey != nil {
@@ -76,7 +72,7 @@ func (c *credentials) Change(ctx context.Context, approval string, key xssh.Publ
 	}
 	action, err := wire.StepOf(r.Action, step)
 	if err != nil {
-		return nil, nil, err
+		return "", nil, err
 	}
 	cert, err := c.signer.Issue(ctx, r)
 	return cert, action, err

@@ -176,7 +176,7 @@ var outside = map[string]string{
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "internal/observe",
 	"go.yaml.in/yaml/v3":                   "signer witness agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact internal/admin internal/client internal/manual",
-	"golang.org/x/crypto/ssh":              "bot/machines signer targets/ssh",
+	"golang.org/x/crypto/ssh":              "signer targets/ssh",
 	"golang.org/x/mod/sumdb":               "approvals/audit internal/admin verifier witness",
 	"golang.org/x/net":                     "tools/web",
 	"golang.org/x/oauth2":                  "adapters/web/oidc",

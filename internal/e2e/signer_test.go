@@ -116,7 +116,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(os.Chmod(dir, 0o777)) //nolint:gosec // see above
+	must(os.Chmod(dir, 0o777))
 	ran, going, release := filepath.Join(dir, "ran"), filepath.Join(dir, "going"), filepath.Join(dir, "release")
 	b := newBot(t, "", model(t, func(results int, user string) turn {
 		switch {
@@ -159,7 +159,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 		t.Fatal(errs)
 	}
 	enroll := exec.CommandContext(t.Context(), "sh")
-	must(os.Mkdir(root, 0o755)) //nolint:gosec // sshd reads it as others
+	must(os.Mkdir(root, 0o755))
 	enroll.Env, enroll.Stdin = append(os.Environ(), "ROOT="+root), strings.NewReader(text)
 	if out, err := enroll.CombinedOutput(); err != nil || !strings.Contains(string(out), "web-1 takes certificates") {
 		t.Fatalf("%v: %s", err, out)
@@ -219,7 +219,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 	bob.approves()
 	eventually(t, "the command runs", func() bool { return lines(going) == 1 }, func() string { return b.log.String() })
 	b.kill()
-	must(os.WriteFile(release, nil, 0o644)) //nolint:gosec // another account looks
+	must(os.WriteFile(release, nil, 0o644))
 	if !b.start() {
 		t.Fatalf("the bot does not start again:\n%s", b.log)
 	}

@@ -34,7 +34,7 @@ func TestAWitnessOfTheRecord(t *testing.T) {
 	made, err := exec.CommandContext(t.Context(), witness, "init", "witness.example.com", own).CombinedOutput()
 	must(err)
 	key := ""
-	for _, w := range strings.Fields(string(made)) {
+	for w := range strings.FieldsSeq(string(made)) {
 		if strings.HasPrefix(w, "witness.example.com+") {
 			key = w
 		}
@@ -61,7 +61,7 @@ groups:
 		t.Fatalf("the bot does not start:\n%s", b.log)
 	}
 	get := func(path string) string {
-		res, err := http.Get("http://" + b.listen + path) //nolint:noctx // a test
+		res, err := http.Get("http://" + b.listen + path)
 		must(err)
 		defer func() { _ = res.Body.Close() }()
 		raw, err := io.ReadAll(res.Body)
@@ -125,7 +125,9 @@ groups:
 	if !b.start() {
 		t.Fatalf("the bot does not start on the old store:\n%s", b.log)
 	}
-	eventually(t, "the witness is asked", func() bool { return strings.Contains(b.log.String(), "it was cut") || strings.Contains(b.log.String(), "a witness did not sign") }, func() string { return b.log.String() })
+	eventually(t, "the witness is asked", func() bool {
+		return strings.Contains(b.log.String(), "it was cut") || strings.Contains(b.log.String(), "a witness did not sign")
+	}, func() string { return b.log.String() })
 	b.stop()
 	w.stop()
 	if out, err := check(archive(), "--witness", key, "--log", log); err != nil {

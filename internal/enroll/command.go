@@ -108,7 +108,7 @@ func run(cmd *cobra.Command, h enroll.Host, script, login string, yes bool) erro
 			return errors.New("nothing was changed")
 		}
 	}
-	c := exec.CommandContext(cmd.Context(), "ssh", "--", login, `if [ "$(id -u)" = 0 ]; then sh; else sudo -n sh; fi`) //nolint:gosec // the operator names the host
+	c := exec.CommandContext(cmd.Context(), "ssh", "--", login, `if [ "$(id -u)" = 0 ]; then sh; else sudo -n sh; fi`)
 	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(script), cmd.OutOrStdout(), out
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("the host wasn't enrolled: %w", err)

@@ -7,6 +7,7 @@ package runner
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -213,7 +214,7 @@ func start(run string) error {
 	if err != nil {
 		return err
 	}
-	c := exec.Command(exe, "supervise", run) //nolint:gosec // this program
+	c := exec.CommandContext(context.Background(), exe, "supervise", run) // nothing ends it
 	c.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	c.ExtraFiles = []*os.File{up}
 	err = c.Start()
@@ -319,7 +320,7 @@ func supervise(run string) int {
 	if err := os.Setenv("PATH", backend.SearchPath); err != nil {
 		return refuse(err)
 	}
-	c := exec.Command(argv[0], argv[1:]...) //nolint:gosec // what people approved
+	c := exec.CommandContext(context.Background(), argv[0], argv[1:]...) //nolint:gosec // what people approved; stop ends it
 	c.Env = backend.Environ(backend.Caps{User: u.Username, Home: u.HomeDir})
 	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	done := make(chan struct{}, 2)
@@ -393,7 +394,7 @@ func stop(run string) {
 		}
 		_ = unix.Kill(-group, sig)
 		for wait := time.Duration(0); wait < grace && unix.Kill(-group, 0) == nil; wait += pause {
-			time.Sleep(pause)
+			<-time.After(pause)
 		}
 	}
 }
@@ -457,7 +458,7 @@ func follow(run string, skip [2]int64, to io.Writer) (wire.Event, error) {
 				if n > 0 {
 					some = true
 					skip[i] += int64(n)
-					if err := wire.WriteChunk(to, wire.Stream(i+1), buf[:n]); err != nil { //nolint:gosec // 0 or 1
+					if err := wire.WriteChunk(to, wire.Stream(i+1), buf[:n]); err != nil {
 						return wire.Event{}, err
 					}
 				}
@@ -472,7 +473,7 @@ func follow(run string, skip [2]int64, to io.Writer) (wire.Event, error) {
 		case some:
 			wait = pause
 		}
-		time.Sleep(wait)
+		<-time.After(wait)
 		wait = min(wait*5/4, longPause)
 	}
 }

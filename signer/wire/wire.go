@@ -204,7 +204,7 @@ func WriteChunk(w io.Writer, s Stream, b []byte) error {
 	for {
 		n := min(len(b), MaxChunk)
 		head := []byte{byte(s), 0, 0, 0, 0}
-		binary.BigEndian.PutUint32(head[1:], uint32(n)) //nolint:gosec // at most MaxChunk
+		binary.BigEndian.PutUint32(head[1:], uint32(n))
 		if _, err := w.Write(append(head, b[:n]...)); err != nil {
 			return err
 		}

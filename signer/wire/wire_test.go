@@ -45,7 +45,7 @@ func TestAJobIsReadAsItWasWritten(t *testing.T) {
 }
 
 func splitWords(s string) (out []string) {
-	for _, w := range bytes.Fields([]byte(s)) {
+	for w := range bytes.FieldsSeq([]byte(s)) {
 		out = append(out, string(w))
 	}
 	return out

@@ -24,14 +24,15 @@ import (
 	"countersign/targets/follow"
 )
 
-// Credentials gets the certificates of a target from the signer. It must be safe for concurrent use.
+// Credentials gets the certificates of a target from the signer. Keys and certificates are lines of
+// authorized_keys. It must be safe for concurrent use.
 type Credentials interface {
 	// Watch returns a certificate to look at the host.
-	Watch(ctx context.Context, key xssh.PublicKey) (*xssh.Certificate, error)
+	Watch(ctx context.Context, key string) (certificate string, err error)
 	// Change returns the certificate for one run of what was approved, and its bytes.
-	Change(ctx context.Context, approval string, key xssh.PublicKey) (*xssh.Certificate, []byte, error)
+	Change(ctx context.Context, approval, key string) (certificate string, action []byte, err error)
 	// Follow returns a certificate to follow the run of an approval.
-	Follow(ctx context.Context, approval string, key xssh.PublicKey) (*xssh.Certificate, error)
+	Follow(ctx context.Context, approval, key string) (certificate string, err error)
 }
 
 // credential is how a target logs in that takes a certificate for each approval. Its key is in memory
@@ -52,11 +53,16 @@ func newCredential(from Credentials, runAs string) (*credential, error) {
 }
 
 // login makes the signer of a login from what get returns, when the host asks for it.
-func (c *credential) login(get func(key xssh.PublicKey) (*xssh.Certificate, error)) func() ([]xssh.Signer, error) {
+func (c *credential) login(get func(key string) (string, error)) func() ([]xssh.Signer, error) {
 	return sync.OnceValues(func() ([]xssh.Signer, error) {
-		cert, err := get(c.key.PublicKey())
+		text, err := get(string(xssh.MarshalAuthorizedKey(c.key.PublicKey())))
 		if err != nil {
 			return nil, err
+		}
+		key, _, _, _, err := xssh.ParseAuthorizedKey([]byte(text))
+		cert, ok := key.(*xssh.Certificate)
+		if err != nil || !ok || cert.CertType != xssh.UserCert {
+			return nil, errors.New("the signer answers with something else than a certificate")
 		}
 		s, err := xssh.NewCertSigner(cert, c.key)
 		return []xssh.Signer{s}, err
@@ -69,7 +75,7 @@ func (t *Target) watchHops(ctx context.Context) []Hop {
 		return t.hops
 	}
 	hops := slices.Clone(t.hops)
-	hops[len(hops)-1].login = t.credential.login(func(key xssh.PublicKey) (*xssh.Certificate, error) {
+	hops[len(hops)-1].login = t.credential.login(func(key string) (string, error) {
 		return t.credential.from.Watch(ctx, key)
 	})
 	return hops
@@ -88,7 +94,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 	if at, ok := ctx.Deadline(); ok {
 		frame.Limit = int((time.Until(at) + limitSlack).Seconds()) + 1
 	}
-	get := func(key xssh.PublicKey) (cert *xssh.Certificate, err error) {
+	get := func(key string) (cert string, err error) {
 		cert, action, err = t.credential.from.Change(ctx, s.Approval, key)
 		return cert, err
 	}
@@ -148,14 +154,14 @@ func (t *Target) Prune(ctx context.Context, prefix string, open []string) error 
 
 // find connects to a run.
 func (t *Target) find(ctx context.Context, mark string, s backend.Spec, f proto.Frame) (*runProcess, proto.Event, error) {
-	get := func(key xssh.PublicKey) (*xssh.Certificate, error) { return t.credential.from.Follow(ctx, mark, key) }
+	get := func(key string) (string, error) { return t.credential.from.Follow(ctx, mark, key) }
 	return t.startRun(ctx, s, get, func() (proto.Frame, []byte) { return f, nil })
 }
 
 // startRun logs in with a certificate of its own, sends the runner what it needs, and returns what it
 // says first. An error wraps backend.ErrLost if something may have begun.
 func (t *Target) startRun(
-	ctx context.Context, s backend.Spec, get func(xssh.PublicKey) (*xssh.Certificate, error), send func() (proto.Frame, []byte),
+	ctx context.Context, s backend.Spec, get func(key string) (string, error), send func() (proto.Frame, []byte),
 ) (_ *runProcess, first proto.Event, err error) {
 	hops := slices.Clone(t.hops)
 	last := &hops[len(hops)-1]

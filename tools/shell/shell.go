@@ -279,7 +279,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		}
 		run = k.runInPane
 	}
-	if a.Pane == "" && a.User != t.cfg.RunAs {
+	if a.Pane == "" && !k.runsCertified {
 		a.Env["process"] = environmentHash(k.environ())
 	}
 	if !k.read { // a proven read changes nothing, whatever the files contain
