@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -329,11 +330,13 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			}
 			return x.changed(x.evil(), v)
 		}, "for something else"},
-		{"a signature cut short", func(x *thief) error {
+		{"a signature that is none", func(x *thief) error {
 			v := x.votes(x.id, x.evil(), nil, both...)
-			v[0].Response = bytes.Replace(v[0].Response, []byte(`"signature":"ME`), []byte(`"signature":"`), 1)
+			i := bytes.Index(v[0].Response, []byte(`"signature":"`)) + len(`"signature":"`)
+			end := i + bytes.IndexByte(v[0].Response[i:], '"')
+			v[0].Response = slices.Concat(v[0].Response[:i], []byte("AAAA"), v[0].Response[end:])
 			return x.changed(x.evil(), v)
-		}, "doesn't know"},
+		}, "isn't that of this passkey"},
 		{"no signature at all", func(x *thief) error {
 			v := x.votes(x.id, x.evil(), nil, both...)
 			v[0].Response = json.RawMessage(`{}`)

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -82,7 +83,7 @@ func (p people) yaml(t *testing.T) string {
 
 // newBench enrolls a host. Its signer lets two of alice, bob and carol approve, and alice alone break
 // the glass.
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T, sshdConfig ...string) *bench {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		needstest.Missing(t, "only root can enroll a host: run the tests as root in a container")
@@ -113,7 +114,7 @@ func newBench(t *testing.T) *bench {
 	raw, err := os.ReadFile(program)
 	must(t, err)
 	b.enroll(root, raw, string(xssh.MarshalAuthorizedKey(ca.PublicKey())))
-	b.sshd = sshtest.Start(t, sshtest.Options{Shell: "bash", Enrolled: root})
+	b.sshd = sshtest.Start(t, sshtest.Options{Shell: "bash", Enrolled: root, Config: strings.Join(sshdConfig, "\n")})
 	b.hostKey = xssh.FingerprintSHA256(b.sshd.HostKey.PublicKey())
 
 	conf := fmt.Sprintf("listen: %s/socket\ntoken: token\nca: ca\nstate: issued\nconsole: %s\nwithin: 30m\nrunner: %s\npeople:\n%stargets:\n"+
@@ -248,7 +249,11 @@ func (b *bench) Change(ctx context.Context, id, key string) (string, []byte, err
 	r := b.request(id)
 	r.Key = key
 	cert, err := b.client.Issue(ctx, r)
-	return cert, r.Action, err
+	if err != nil {
+		return "", nil, err
+	}
+	action, err := wire.StepOf(r.Action, r.Step)
+	return cert, action, err
 }
 
 // Follow implements ssh.Credentials.
@@ -276,6 +281,22 @@ func TestAnApprovedCommandRunsOnceByACertificate(t *testing.T) {
 	out, res, err := b.run("aaaaaaaaaa")
 	if err != nil || out != runAs+"\nlate\n" || res.Code != 3 {
 		t.Fatalf("%q %+v %v\n%s", out, res, err, b.sshd.Log())
+	}
+	// As steps of a plan, each once.
+	plan := approvals.Action{Kind: approvals.KindChange, Steps: []approvals.Action{b.action("echo one"), b.action("echo two")}}
+	for step, want := range []string{"one\n", "two\n"} {
+		id := fmt.Sprintf("plan.%d", step+1)
+		r := b.approve("eeeeeeeeee", plan, "alice", "bob")
+		r.Step = step + 1
+		b.mu.Lock()
+		b.requests[id] = r
+		b.mu.Unlock()
+		if out, _, err := b.run(id); err != nil || out != want {
+			t.Errorf("step %d: %q %v", step+1, out, err)
+		}
+		if _, _, err := b.run(id); err == nil {
+			t.Errorf("step %d ran twice", step+1)
+		}
 	}
 	if log := b.sshd.Log(); !strings.Contains(log, "countersign change aaaaaaaaaa approved by alice, bob") {
 		t.Errorf("sshd's log doesn't say who approved:\n%s", log)
@@ -344,5 +365,74 @@ func TestARunGoesOnWithoutItsConnectionAndCanBeStopped(t *testing.T) {
 	cancel()
 	if res, err := p.Wait(); err != nil || !res.Killed || res.Signal != "TERM" {
 		t.Errorf("stopped: %+v %v", res, err)
+	}
+}
+
+func TestAConnectionThatTheHostGaveUpIsReplaced(t *testing.T) {
+	b := newBench(t, "LoginGraceTime 1")
+	b.target.Prepare()
+	for range 2 { // until the host gives up one that surely came later
+		later, err := net.Dial("tcp", b.sshd.Address())
+		must(t, err)
+		_, _ = io.Copy(io.Discard, later)
+		must(t, later.Close())
+	}
+	b.approve("dddddddddd", b.action("echo ran"), "alice", "bob")
+	if out, _, err := b.run("dddddddddd"); err != nil || out != "ran\n" {
+		t.Fatalf("%q %v\n%s", out, err, b.sshd.Log())
+	}
+	// One that still waits is used.
+	b.target.Prepare()
+	b.approve("ddddddddde", b.action("echo ran"), "alice", "bob")
+	if out, _, err := b.run("ddddddddde"); err != nil || out != "ran\n" {
+		t.Fatalf("%q %v", out, err)
+	}
+}
+
+func TestTheAuthorityChangesWithoutAGap(t *testing.T) {
+	b := newBench(t)
+	rotate := func() {
+		t.Helper()
+		cmd := signer.Command()
+		cmd.SetArgs([]string{"rotate", "--config", filepath.Join(b.dir, "signer", "signer.yaml")})
+		cmd.SetOut(&bytes.Buffer{})
+		must(t, cmd.Execute())
+	}
+	enrollAgain := func() []string {
+		t.Helper()
+		keys, err := b.client.Authorities(t.Context())
+		must(t, err)
+		raw, err := os.ReadFile(filepath.Join(b.dir, "countersign-runner"))
+		must(t, err)
+		b.enroll(filepath.Join(b.dir, "host"), raw, append([]string(nil), keys...)...)
+		return keys
+	}
+	works := func(id string) {
+		t.Helper()
+		b.approve(id, b.action("echo ran"), "alice", "bob")
+		if out, _, err := b.run(id); err != nil || out != "ran\n" {
+			t.Fatalf("%q %v\n%s", out, err, b.sshd.Log())
+		}
+	}
+	works("fffffffffa")
+	rotate()
+	works("fffffffffb")
+	if keys := enrollAgain(); len(keys) != 2 {
+		t.Fatalf("%q", keys)
+	}
+	works("fffffffffc")
+	rotate()
+	works("fffffffffd")
+	if keys := enrollAgain(); len(keys) != 1 {
+		t.Fatalf("%q", keys)
+	}
+	works("fffffffffe")
+	// The old authority lets nobody in.
+	old, err := os.ReadFile(b.ca + ".old")
+	must(t, err)
+	must(t, os.WriteFile(b.ca, old, 0o600))
+	b.approve("ffffffffff", b.action("echo ran"), "alice", "bob")
+	if _, _, err := b.run("ffffffffff"); err == nil || !strings.Contains(err.Error(), "enroll the host again") {
+		t.Errorf("the old authority: %v", err)
 	}
 }

@@ -200,7 +200,11 @@ func (m *Machine) makeSSH() error {
 	if c.Port != 0 && c.Port != ssh.DefaultPort {
 		fmt.Fprintf(&line, " -p %d", c.Port)
 	}
-	fmt.Fprintf(&line, " %s@%s", c.User, c.Host)
+	if c.Credentials != nil { // nobody logs in as the account that looks but the bot
+		fmt.Fprintf(&line, " %s sudo -u %s", c.Host, c.User)
+	} else {
+		fmt.Fprintf(&line, " %s@%s", c.User, c.Host)
+	}
 	m.Reach = func(command string) string { return line.String() + ` "` + command + `"` }
 	return nil
 }

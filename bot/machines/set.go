@@ -11,6 +11,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/internal/config"
+	"countersign/targets/backend"
 	"countersign/targets/session"
 	"countersign/tools"
 	"countersign/tools/process"
@@ -134,6 +135,11 @@ const prepareWithin = 30 * time.Second
 func (s Set) Prepare(thread chat.ThreadID, a approvals.Action) {
 	for _, step := range append([]approvals.Action{a}, a.Steps...) {
 		m := s.byID(step.Target)
+		if m != nil && m.Config.Credential == config.PerApproval && step.User == m.Config.RunAs {
+			if p, ok := m.Target.(backend.Preparer); ok { // its connection comes as far as the login
+				p.Prepare()
+			}
+		}
 		if step.Pane == "" || m == nil {
 			continue
 		}

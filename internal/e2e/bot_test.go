@@ -322,9 +322,9 @@ type person struct {
 	csrf string
 }
 
-func (b *bot) login(name string) *person {
+func (b *bot) login(name string, more ...string) *person {
 	b.t.Helper()
-	out, errs, code := b.run("", "login", name)
+	out, errs, code := b.run("", append([]string{"login", name}, more...)...)
 	if code != 0 {
 		b.t.Fatalf("login %s: %s", name, errs)
 	}

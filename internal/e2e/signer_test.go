@@ -41,17 +41,90 @@ groups:
 policy: {approve: {count: 2}}
 `
 
+// enrolled is a host that was enrolled, and its signer.
+type enrolled struct {
+	t                     testing.TB
+	sshd                  *sshtest.Server
+	dir, root, own        string // dir: others may write there
+	signer, runner, ports string
+	authority             *program
+}
+
+// newEnrolled starts a host and a signer that knows nobody yet. The host isn't enrolled.
+func newEnrolled(t testing.TB, b *bot) *enrolled {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		needstest.Missing(t, "only root can enroll a host: run the tests as root in a container")
+	}
+	dir, err := os.MkdirTemp("", "cs-cred-") //nolint:usetesting // other accounts write there
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e := &enrolled{t: t, dir: dir, root: filepath.Join(dir, "host"), own: filepath.Join(t.TempDir(), "signer")}
+	e.must(os.Chmod(dir, 0o777))
+	e.sshd = sshtest.Start(t, sshtest.Options{Shell: "bash", Enrolled: e.root})
+	e.signer, e.runner = e.build("countersign-signer"), e.build("countersign-runner")
+	_, e.ports, _ = strings.Cut(b.listen, ":")
+	if out, err := exec.CommandContext(t.Context(), e.signer, "init", e.own).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return e
+}
+
+func (e *enrolled) must(err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *enrolled) build(name string) string {
+	e.t.Helper()
+	path, err := buildtest.Program(e.t.Context(), e.t.TempDir(), "cmd/"+name, []string{"CGO_ENABLED=0"})
+	e.must(err)
+	return path
+}
+
+// knows has the signer know people, by their lines, of whom count must approve.
+func (e *enrolled) knows(count int, people string, of string) {
+	e.t.Helper()
+	if e.authority != nil {
+		e.authority.stop()
+	}
+	config := filepath.Join(e.own, "signer.yaml")
+	e.must(os.WriteFile(config, fmt.Appendf(nil, "listen: %[1]s/socket\ntoken: token\nca: ca\nstate: issued\nconsole: http://localhost:%[2]s\nrunner: %[3]s/usr/local/lib/countersign/countersign-runner\npeople:\n%[4]stargets:\n"+
+		"  web-1: {host_key: %[5]q, from: [127.0.0.1], users: [cstest-runas], watch: %[6]s, approvals: [{count: %[7]d, of: [%[8]s]}]}\n",
+		e.own, e.ports, e.root, people, xssh.FingerprintSHA256(e.sshd.HostKey.PublicKey()), e.sshd.User, count, of), 0o600))
+	e.authority = signing(e.t, e.signer, config)
+}
+
+// enroll runs the script that the bot prints.
+func (e *enrolled) enroll(b *bot) {
+	e.t.Helper()
+	text, errs, code := b.run("", "target", "enroll", "web-1", "--program", e.runner)
+	if code != 0 {
+		e.t.Fatal(errs)
+	}
+	c := exec.CommandContext(e.t.Context(), "sh")
+	e.must(os.MkdirAll(e.root, 0o755))
+	c.Env, c.Stdin = append(os.Environ(), "ROOT="+e.root), strings.NewReader(text)
+	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "web-1 takes certificates") {
+		e.t.Fatalf("%v: %s", err, out)
+	}
+	e.sshd.Restart()
+}
+
 // program is a running program that isn't the bot.
 type program struct {
-	t   *testing.T
 	cmd *exec.Cmd
 	out bytes.Buffer
 }
 
 // signing runs the signer until the test ends, or stop.
-func signing(t *testing.T, path, config string) *program {
+func signing(t testing.TB, path, config string) *program {
 	t.Helper()
-	p := &program{t: t, cmd: exec.Command(path, "run", "--config", config)}
+	p := &program{cmd: exec.Command(path, "run", "--config", config)}
 	p.cmd.Stderr = &p.out
 	out, err := p.cmd.StdoutPipe()
 	if err == nil {
@@ -101,23 +174,17 @@ func (g *guest) text(css string) string {
 // signatures as another account; the host's own log says whose; without the signer nothing runs; a bot
 // that is killed finds the run again.
 func TestTheApprovalIsTheCredential(t *testing.T) {
-	if os.Geteuid() != 0 {
-		needstest.Missing(t, "only root can enroll a host: run the tests as root in a container")
-	}
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "cs-cred-") //nolint:usetesting // other accounts write there
+	var e *enrolled
+	files, err := os.MkdirTemp("", "cs-ran-") //nolint:usetesting // other accounts write there
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+	t.Cleanup(func() { _ = os.RemoveAll(files) })
+	if err := os.Chmod(files, 0o777); err != nil {
+		t.Fatal(err)
 	}
-	must(os.Chmod(dir, 0o777))
-	ran, going, release := filepath.Join(dir, "ran"), filepath.Join(dir, "going"), filepath.Join(dir, "release")
+	ran, going, release := filepath.Join(files, "ran"), filepath.Join(files, "going"), filepath.Join(files, "release")
 	b := newBot(t, "", model(t, func(results int, user string) turn {
 		switch {
 		case results > 0:
@@ -131,40 +198,11 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 		}
 		return turn{text: "well"}
 	}).URL)
-	_, port, _ := strings.Cut(b.listen, ":")
-
-	// The host and the signer.
-	root, own := filepath.Join(dir, "host"), filepath.Join(t.TempDir(), "signer")
-	s := sshtest.Start(t, sshtest.Options{Shell: "bash", Enrolled: root})
-	build := func(name string) string {
-		path, err := buildtest.Program(t.Context(), t.TempDir(), "cmd/"+name, []string{"CGO_ENABLED=0"})
-		must(err)
-		return path
-	}
-	signer, runner := build("countersign-signer"), build("countersign-runner")
-	if out, err := exec.CommandContext(t.Context(), signer, "init", own).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	config := filepath.Join(own, "signer.yaml")
-	write := func(people string) {
-		must(os.WriteFile(config, fmt.Appendf(nil, "listen: %[1]s/socket\ntoken: token\nca: ca\nstate: issued\nconsole: http://localhost:%[2]s\nrunner: %[3]s/usr/local/lib/countersign/countersign-runner\npeople:\n%[4]stargets:\n"+
-			"  web-1: {host_key: %[5]q, from: [127.0.0.1], users: [cstest-runas], watch: %[6]s, approvals: [{count: 2, of: [alice, bob]}]}\n",
-			own, port, root, people, xssh.FingerprintSHA256(s.HostKey.PublicKey()), s.User), 0o600))
-	}
-	write("  alice: []\n  bob: []\n")
-	authority := signing(t, signer, config)
-	b.configure(t, fmt.Sprintf(signerConfig, port, own, s.Port, s.User, s.KnownHosts))
-	text, errs, code := b.run("", "target", "enroll", "web-1", "--program", runner)
-	if code != 0 {
-		t.Fatal(errs)
-	}
-	enroll := exec.CommandContext(t.Context(), "sh")
-	must(os.Mkdir(root, 0o755))
-	enroll.Env, enroll.Stdin = append(os.Environ(), "ROOT="+root), strings.NewReader(text)
-	if out, err := enroll.CombinedOutput(); err != nil || !strings.Contains(string(out), "web-1 takes certificates") {
-		t.Fatalf("%v: %s", err, out)
-	}
-	s.Restart()
+	e = newEnrolled(t, b)
+	s := e.sshd
+	e.knows(2, "  alice: []\n  bob: []\n", "alice, bob")
+	b.configure(t, fmt.Sprintf(signerConfig, e.ports, e.own, s.Port, s.User, s.KnownHosts))
+	e.enroll(b)
 
 	if !b.start() {
 		t.Fatalf("the bot does not start:\n%s", b.log)
@@ -181,9 +219,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 		}
 		g.do("closing", script(`document.querySelector('#settings-box').close()`))
 	}
-	authority.stop()
-	write(people)
-	authority = signing(t, signer, config)
+	e.knows(2, people, "alice, bob")
 
 	dave.enter(b.link(t, "dave"))
 	dave.do("a read", keys("#text", "please look"+kb.Enter), shows("#log", "the end of please look"))
@@ -219,7 +255,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 	bob.approves()
 	eventually(t, "the command runs", func() bool { return lines(going) == 1 }, func() string { return b.log.String() })
 	b.kill()
-	must(os.WriteFile(release, nil, 0o644))
+	e.must(os.WriteFile(release, nil, 0o644))
 	if !b.start() {
 		t.Fatalf("the bot does not start again:\n%s", b.log)
 	}
@@ -229,7 +265,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 	}
 
 	// Without the signer nothing runs.
-	authority.stop()
+	e.authority.stop()
 	dave.do("another change", keys("#text", "please change again"+kb.Enter), shows("#log .card.open", "needs 2 of oncall"))
 	alice.do("seeing it", shows("#log .card.open", "id -un"))
 	alice.approves(shows("#told", "still needs 1 of 2"))

@@ -17,11 +17,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -38,9 +40,6 @@ const State = "/var/lib/countersign"
 
 // Main is the program. It returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) == 2 && args[0] == "supervise" {
-		return supervise(args[1])
-	}
 	j, err := wire.ParseJob(args)
 	if err == nil && j.Kind == wire.Watch {
 		err = watch(os.Getenv("SSH_ORIGINAL_COMMAND"))
@@ -104,13 +103,6 @@ func private(dir string) error {
 
 // session serves one connection: it begins a run or finds one, and follows it.
 func session(j wire.Job, stdin io.Reader, stdout io.Writer) error {
-	tell := func(e wire.Event) error {
-		raw, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		return wire.WriteChunk(stdout, wire.Tell, raw)
-	}
 	in := bufio.NewReaderSize(stdin, wire.MaxRequest)
 	head, err := in.ReadSlice('\n')
 	var f wire.Frame
@@ -127,106 +119,101 @@ func session(j wire.Job, stdin io.Reader, stdout io.Writer) error {
 		if _, err := io.ReadFull(in, raw); err != nil {
 			return err
 		}
-		err = begin(j, u, run, raw, f.Limit)
+		var a wire.Action
+		if a, err = begin(j, u, run, raw); err == nil {
+			// It goes on without its connection. The command itself gets these signals as usual.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGTERM)
+			go listen(in, run)
+			return supervise(a, u, run, time.Duration(f.Limit)*time.Second, &chunks{to: stdout})
+		}
 	}
+	to := &chunks{to: stdout}
 	if err != nil {
-		return tell(wire.Event{Why: err.Error()})
+		return to.tell(wire.Event{Why: err.Error()})
 	}
 	info, err := os.Stat(filepath.Join(run, "action"))
 	if err != nil {
-		return tell(wire.Event{None: true})
+		return to.tell(wire.Event{None: true})
 	}
 	if why, err := os.ReadFile(filepath.Join(run, "why")); err == nil {
-		return tell(wire.Event{Why: string(why)})
+		return to.tell(wire.Event{Why: string(why)})
 	}
 	if f.Peek {
 		e, err := look(run)
 		e.Began = info.ModTime()
-		return errors.Join(err, tell(e))
+		return errors.Join(err, to.tell(e))
 	}
-	if err := tell(wire.Event{Began: info.ModTime()}); err != nil {
+	if err := to.tell(wire.Event{Began: info.ModTime()}); err != nil {
 		return err
 	}
-	go func() {
-		for {
-			switch line, err := in.ReadSlice('\n'); {
-			case err != nil:
-				return // the run goes on without its connection
-			case string(line) == wire.Stop:
-				stop(run)
-			}
-		}
-	}()
-	end, err := follow(run, f.Skip, stdout)
+	go listen(in, run)
+	end, err := follow(run, f.Skip, to)
 	if err != nil {
 		return err
 	}
-	return tell(end)
+	return to.tell(end)
 }
 
-// begin checks an action and starts it, once. Its errors follow "was not run: ".
-func begin(j wire.Job, u *user.User, run string, raw []byte, limit int) error {
-	if wire.Digest(raw) != j.Digest {
-		return errors.New("it isn't what was approved")
+// listen ends a run when the bot asks for it. That the bot is gone ends nothing.
+func listen(in *bufio.Reader, run string) {
+	for {
+		switch line, err := in.ReadSlice('\n'); {
+		case err != nil:
+			return
+		case string(line) == wire.Stop:
+			stop(run)
+		}
 	}
-	a, err := wire.ReadAction(raw)
+}
+
+// chunks is the connection to the bot. It is safe for concurrent use.
+type chunks struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (c *chunks) write(s wire.Stream, b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return wire.WriteChunk(c.to, s, b)
+}
+
+func (c *chunks) tell(e wire.Event) error {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return c.write(wire.Tell, raw)
+}
+
+// begin checks an action, and notes that it begins, once. Its errors follow "was not run: ".
+func begin(j wire.Job, u *user.User, run string, raw []byte) (a wire.Action, err error) {
+	if wire.Digest(raw) != j.Digest {
+		return a, errors.New("it isn't what was approved")
+	}
+	a, err = wire.ReadAction(raw)
 	switch {
 	case err != nil:
-		return err
+		return a, err
 	case len(a.Steps) > 0:
-		return errors.New("a plan is run step by step")
+		return a, errors.New("a plan is run step by step")
 	case a.User != u.Username:
-		return fmt.Errorf("it was approved for the account %s, and this is %s", a.User, u.Username)
+		return a, fmt.Errorf("it was approved for the account %s, and this is %s", a.User, u.Username)
 	}
 	if err := unchanged(a); err != nil {
-		return err
+		return a, err
 	}
 	prune(filepath.Dir(run))
 	if err := unix.Mkdir(run, 0o700); errors.Is(err, unix.EEXIST) {
-		return errors.New("it ran here before, and an approval is good for one run")
+		return a, errors.New("it ran here before, and an approval is good for one run")
 	} else if err != nil {
-		return fmt.Errorf("the host can't note it (%w)", err)
-	}
-	for name, content := range map[string][]byte{"action": raw, "limit": []byte(strconv.Itoa(limit))} {
-		if err := os.WriteFile(filepath.Join(run, name), content, 0o600); err != nil {
-			return fmt.Errorf("the host can't note it (%w)", err)
-		}
+		return a, fmt.Errorf("the host can't note it (%w)", err)
 	}
 	// What was begun once is on disk before anything happens.
-	for _, d := range []string{run, filepath.Dir(run)} {
-		if err := syncDir(d); err != nil {
-			return fmt.Errorf("the host can't note it (%w)", err)
-		}
+	if err := errors.Join(os.WriteFile(filepath.Join(run, "action"), raw, 0o600), syncDir(filepath.Dir(run))); err != nil {
+		return a, fmt.Errorf("the host can't note it (%w)", err)
 	}
-	if err := start(run); err != nil {
-		return errors.Join(err, os.WriteFile(filepath.Join(run, "why"), []byte(err.Error()), 0o600))
-	}
-	return nil
-}
-
-// start starts the supervisor of a run and waits until the command runs.
-func start(run string) error {
-	exe, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	ready, up, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	c := exec.CommandContext(context.Background(), exe, "supervise", run) // nothing ends it
-	c.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	c.ExtraFiles = []*os.File{up}
-	err = c.Start()
-	_ = up.Close()
-	if err != nil {
-		return errors.Join(fmt.Errorf("it can't be started: %w", err), ready.Close())
-	}
-	why, err := io.ReadAll(ready) // closed once the command runs
-	if err = errors.Join(err, ready.Close()); err == nil && len(why) > 0 {
-		err = errors.New(string(why))
-	}
-	return err
+	return a, nil
 }
 
 func syncDir(dir string) error {
@@ -282,87 +269,37 @@ const (
 	grace = 2 * time.Second        // between SIGTERM and SIGKILL
 )
 
-// supervise runs the command of a run to its end. It is a process of its own, which no connection
-// holds; file 3 is who waits for its begin.
-func supervise(run string) int {
-	unix.CloseOnExec(3)
-	up := os.NewFile(3, "up")
-	refuse := func(err error) int {
-		_, _ = fmt.Fprint(up, err)
-		return 1
+// supervise runs the command of a run to its end, and passes on what it prints as long as somebody
+// listens.
+func supervise(a wire.Action, u *user.User, run string, limit time.Duration, to *chunks) error {
+	alive, err := hold(run)
+	var c *exec.Cmd
+	var streams []stream
+	if err == nil {
+		defer func() { _ = alive.Close() }() // it holds nothing but the lock
+		c, streams, err = start(a, u, run)
 	}
-	raw, err := os.ReadFile(filepath.Join(run, "action"))
 	if err != nil {
-		return refuse(err)
+		why := errors.Join(os.WriteFile(filepath.Join(run, "why"), []byte(err.Error()), 0o600), to.tell(wire.Event{Why: err.Error()}))
+		return why
 	}
-	a, err := wire.ReadAction(raw)
-	if err != nil {
-		return refuse(err)
-	}
-	alive, err := os.OpenFile(filepath.Join(run, "alive"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return refuse(err)
-	}
-	if err := unix.Flock(int(alive.Fd()), unix.LOCK_EX); err != nil {
-		return refuse(err)
-	}
-	if err := enter(a); err != nil {
-		return refuse(err)
-	}
-	u, err := user.Current()
-	if err != nil {
-		return refuse(err)
-	}
-	argv := []string{"sh", "-c", string(a.Bytes)}
-	if a.Shell == "bash" {
-		argv = []string{"bash", "--noprofile", "--norc", "-c", string(a.Bytes)}
-	}
-	if err := os.Setenv("PATH", backend.SearchPath); err != nil {
-		return refuse(err)
-	}
-	c := exec.CommandContext(context.Background(), argv[0], argv[1:]...) //nolint:gosec // what people approved; stop ends it
-	c.Env = backend.Environ(backend.Caps{User: u.Username, Home: u.HomeDir})
-	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	done := make(chan struct{}, 2)
-	for name, to := range map[string]*io.Writer{"out": &c.Stdout, "err": &c.Stderr} {
-		f, err := os.OpenFile(filepath.Join(run, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		if err != nil {
-			return refuse(err)
-		}
-		r, w, err := os.Pipe()
-		if err != nil {
-			return refuse(err)
-		}
-		*to = w
+	_ = to.tell(wire.Event{Began: time.Now()}) // nobody may be listening any more, here and below
+	done := make(chan struct{}, len(streams))
+	for i, s := range streams {
 		go func() {
-			_, _ = io.CopyN(f, r, keep)
-			_, _ = io.Copy(io.Discard, r) // so that it doesn't block
+			s.copy(wire.Stream(i+1), to)
 			done <- struct{}{}
 		}()
 	}
-	if err := c.Start(); err != nil {
-		return refuse(fmt.Errorf("it can't be started: %w", err))
-	}
-	_ = c.Stdout.(*os.File).Close()
-	_ = c.Stderr.(*os.File).Close()
-	if err := os.WriteFile(filepath.Join(run, "group"), []byte(strconv.Itoa(c.Process.Pid)), 0o600); err != nil {
-		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL) // nobody could stop it
-		return refuse(err)
-	}
-	_ = up.Close()
-	var limit *time.Timer
-	if raw, err := os.ReadFile(filepath.Join(run, "limit")); err == nil {
-		if n, err := strconv.Atoi(string(raw)); err == nil && n > 0 {
-			limit = time.AfterFunc(time.Duration(n)*time.Second, func() { stop(run) })
-			defer limit.Stop()
-		}
+	if limit > 0 {
+		defer time.AfterFunc(limit, func() { stop(run) }).Stop()
 	}
 	_ = c.Wait()
 	code := c.ProcessState.ExitCode()
 	if st, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && st.Signaled() {
 		code = 128 + int(st.Signal())
 	}
-	late, open := time.After(drain), 2
+	late, open := time.After(drain), len(streams)
 	for waiting := true; waiting && open > 0; {
 		select {
 		case <-done:
@@ -375,10 +312,79 @@ func supervise(run string) int {
 	if err := os.WriteFile(end+".new", []byte(strconv.Itoa(code)), 0o600); err == nil {
 		_ = os.Rename(end+".new", end)
 	}
+	_ = to.tell(wire.Event{Ended: time.Now(), Code: code})
 	for ; open > 0; open-- { // what it left behind goes on writing
 		<-done
 	}
-	return 0
+	return nil
+}
+
+// stream is one of the streams of a command, and the file that keeps it.
+type stream struct {
+	from, file *os.File
+}
+
+// copy passes a stream on to its end, and keeps its beginning.
+func (s stream) copy(kind wire.Stream, to *chunks) {
+	buf, kept, listens := make([]byte, wire.MaxChunk), 0, true
+	for {
+		n, err := s.from.Read(buf)
+		if n > 0 && kept < keep {
+			m, err := s.file.Write(buf[:min(n, keep-kept)])
+			if kept += m; err != nil {
+				kept = keep // the disk is full
+			}
+		}
+		if n > 0 && listens {
+			listens = to.write(kind, buf[:n]) == nil
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// start starts the command of a run.
+func start(a wire.Action, u *user.User, run string) (*exec.Cmd, []stream, error) {
+	if err := enter(a); err != nil {
+		return nil, nil, err
+	}
+	argv := []string{"sh", "-c", string(a.Bytes)}
+	if a.Shell == "bash" {
+		argv = []string{"bash", "--noprofile", "--norc", "-c", string(a.Bytes)}
+	}
+	if err := os.Setenv("PATH", backend.SearchPath); err != nil {
+		return nil, nil, err
+	}
+	c := exec.CommandContext(context.Background(), argv[0], argv[1:]...) //nolint:gosec // what people approved; stop ends it
+	c.Env = backend.Environ(backend.Caps{User: u.Username, Home: u.HomeDir})
+	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	var streams []stream
+	for _, name := range []string{"out", "err"} {
+		f, err := os.OpenFile(filepath.Join(run, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return nil, nil, err
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		defer func() { _ = w.Close() }() // the command has it
+		if name == "out" {
+			c.Stdout = w
+		} else {
+			c.Stderr = w
+		}
+		streams = append(streams, stream{r, f})
+	}
+	if err := c.Start(); err != nil {
+		return nil, nil, fmt.Errorf("it can't be started: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(run, "group"), []byte(strconv.Itoa(c.Process.Pid)), 0o600); err != nil {
+		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL) // nobody could stop it
+		return nil, nil, err
+	}
+	return c, streams, nil
 }
 
 // stop ends a run that goes on.
@@ -397,6 +403,15 @@ func stop(run string) {
 			<-time.After(pause)
 		}
 	}
+}
+
+// hold shows that somebody supervises a run, as long as the file is open.
+func hold(run string) (*os.File, error) {
+	alive, err := os.OpenFile(filepath.Join(run, "alive"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return alive, unix.Flock(int(alive.Fd()), unix.LOCK_EX)
 }
 
 // supervised reports whether somebody holds a run.
@@ -431,7 +446,7 @@ const (
 )
 
 // follow passes on what a run prints until it has ended, and says how it did.
-func follow(run string, skip [2]int64, to io.Writer) (wire.Event, error) {
+func follow(run string, skip [2]int64, to *chunks) (wire.Event, error) {
 	wait := pause
 	buf := make([]byte, wire.MaxChunk)
 	files := [2]*os.File{}
@@ -458,7 +473,7 @@ func follow(run string, skip [2]int64, to io.Writer) (wire.Event, error) {
 				if n > 0 {
 					some = true
 					skip[i] += int64(n)
-					if err := wire.WriteChunk(to, wire.Stream(i+1), buf[:n]); err != nil {
+					if err := to.write(wire.Stream(i+1), buf[:n]); err != nil {
 						return wire.Event{}, err
 					}
 				}

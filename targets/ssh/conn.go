@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ func (w *wire) heardSince(d time.Duration) bool {
 }
 
 func (w *wire) Read(b []byte) (int, error) {
+	quickAck(w.Conn)
 	n, err := w.Conn.Read(b)
 	w.reads.Add(int64(n))
 	w.last.Store(time.Now().UnixNano())
@@ -163,13 +165,13 @@ func reachError(hop Hop, err error) error {
 // login shakes hands over a stream. The end of ctx, or of the time for it, cuts the
 // whole connection.
 func (t *Target) login(ctx context.Context, root net.Conn, w *wire, hop Hop, cc *xssh.ClientConfig) (*xssh.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.c.HandshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(hop.patience, t.c.HandshakeTimeout))
 	defer cancel()
 	keys := &keyring{names: []string{"a certificate of the signer"}}
 	var refused error
 	if hop.login != nil {
 		cc.Auth = []xssh.AuthMethod{xssh.PublicKeysCallback(func() (signers []xssh.Signer, err error) {
-			signers, refused = hop.login()
+			signers, refused = hop.login(w.broken.Load)
 			return signers, refused
 		})}
 	} else {

@@ -53,8 +53,8 @@ func newCredential(from Credentials, runAs string) (*credential, error) {
 }
 
 // login makes the signer of a login from what get returns, when the host asks for it.
-func (c *credential) login(get func(key string) (string, error)) func() ([]xssh.Signer, error) {
-	return sync.OnceValues(func() ([]xssh.Signer, error) {
+func (c *credential) login(get func(key string) (string, error)) func(func() bool) ([]xssh.Signer, error) {
+	once := sync.OnceValues(func() ([]xssh.Signer, error) {
 		text, err := get(string(xssh.MarshalAuthorizedKey(c.key.PublicKey())))
 		if err != nil {
 			return nil, err
@@ -67,6 +67,7 @@ func (c *credential) login(get func(key string) (string, error)) func() ([]xssh.
 		s, err := xssh.NewCertSigner(cert, c.key)
 		return []xssh.Signer{s}, err
 	})
+	return func(func() bool) ([]xssh.Signer, error) { return once() }
 }
 
 // watchHops are the hops of a connection that looks at the host.
@@ -152,6 +153,94 @@ func (t *Target) Prune(ctx context.Context, prefix string, open []string) error 
 	return nil
 }
 
+// pendingLogin is a connection for an approved command that has come as far as the login: the
+// certificate is asked for once it is known what for.
+type pendingLogin struct {
+	begun time.Time
+	give  chan func(key string) (string, error)
+	done  chan struct{} // closed when c or err is set
+	c     *conn
+	err   error
+	stop  context.CancelFunc
+}
+
+const (
+	// pendingFor is how long a login that was prepared waits for what it is for: sshd gives it two
+	// minutes (LoginGraceTime). pendingUse is how old one may be when another is prepared.
+	pendingFor = 100 * time.Second
+	pendingUse = 80 * time.Second
+)
+
+// prepareLogin begins a connection for the next approved command, unless there is one.
+func (t *Target) prepareLogin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.ready != nil && time.Since(t.ready.begun) < pendingUse {
+		return
+	}
+	if t.ready != nil {
+		t.ready.stop()
+	}
+	ctx, stop := context.WithTimeout(t.life, pendingFor)
+	p := &pendingLogin{begun: time.Now(), give: make(chan func(string) (string, error), 1), done: make(chan struct{}), stop: stop}
+	t.ready = p
+	t.wg.Go(func() {
+		defer close(p.done)
+		hops := t.runHops(nil)
+		last := &hops[len(hops)-1]
+		last.patience = pendingFor
+		last.login = func(broken func() bool) ([]xssh.Signer, error) {
+			select {
+			case get := <-p.give:
+				if broken() { // it waited for too long; nothing is asked for that can't be used
+					return nil, errors.New("ssh: the host has left before the login")
+				}
+				return t.credential.login(get)(broken)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		p.c, p.err = t.connect(ctx, hops)
+	})
+}
+
+// runHops are the hops of a connection for an approved command.
+func (t *Target) runHops(get func(key string) (string, error)) []Hop {
+	hops := slices.Clone(t.hops)
+	last := &hops[len(hops)-1]
+	last.User, last.login = t.credential.runAs, t.credential.login(get)
+	return hops
+}
+
+// connectRun logs in with the certificate that get returns, over the connection that was prepared if
+// there is one. get is called once at most.
+func (t *Target) connectRun(ctx context.Context, get func(key string) (string, error)) (*conn, error) {
+	t.mu.Lock()
+	p := t.ready
+	t.ready = nil
+	t.mu.Unlock()
+	asked := make(chan struct{})
+	once := func(key string) (string, error) {
+		close(asked)
+		return get(key)
+	}
+	if p != nil {
+		p.give <- once
+		cut := context.AfterFunc(ctx, p.stop)
+		<-p.done
+		cut()
+		select {
+		case <-asked:
+			return p.c, p.err
+		default: // it was cut before the login
+			if p.c != nil {
+				p.c.close(errClosed)
+			}
+		}
+	}
+	return t.connect(ctx, t.runHops(get))
+}
+
 // find connects to a run.
 func (t *Target) find(ctx context.Context, mark string, s backend.Spec, f proto.Frame) (*runProcess, proto.Event, error) {
 	get := func(key string) (string, error) { return t.credential.from.Follow(ctx, mark, key) }
@@ -163,10 +252,7 @@ func (t *Target) find(ctx context.Context, mark string, s backend.Spec, f proto.
 func (t *Target) startRun(
 	ctx context.Context, s backend.Spec, get func(key string) (string, error), send func() (proto.Frame, []byte),
 ) (_ *runProcess, first proto.Event, err error) {
-	hops := slices.Clone(t.hops)
-	last := &hops[len(hops)-1]
-	last.User, last.login = t.credential.runAs, t.credential.login(get)
-	c, err := t.connect(ctx, hops)
+	c, err := t.connectRun(ctx, get)
 	if err != nil {
 		return nil, first, fmt.Errorf("%s: %w", t.c.Name, err)
 	}

@@ -78,6 +78,10 @@ func (t *Target) discard(s *spare) {
 
 // Prepare implements backend.Preparer: a channel for the next program is opened.
 func (t *Target) Prepare() {
+	if t.credential != nil {
+		t.prepareLogin()
+		return
+	}
 	t.mu.Lock()
 	conns := slices.Clone(t.conns)
 	t.mu.Unlock()

@@ -59,7 +59,10 @@ type Hop struct {
 	// IdentitiesOnly limits the agent to the keys in Identities.
 	IdentitiesOnly bool
 
-	login func() ([]xssh.Signer, error) // in place of keys
+	// login is asked for the keys in their place, once the host asks for them; broken reports whether
+	// it has left meanwhile. patience is how long that may take; 0 means HandshakeTimeout.
+	login    func(broken func() bool) ([]xssh.Signer, error)
+	patience time.Duration
 }
 
 func (h Hop) address() string { return net.JoinHostPort(h.Host, strconv.Itoa(h.Port)) }
@@ -148,6 +151,7 @@ type Target struct {
 	sftp    *sftpSession
 	spare   *spare
 	opening bool // a spare
+	ready   *pendingLogin
 
 	helloTime time.Duration // see helloTime; less in tests
 }
@@ -197,7 +201,7 @@ func New(c Config) (*Target, error) {
 			return nil, err
 		}
 		c.Identities, c.Certificates, c.Agent = nil, nil, ""
-		c.login = func() ([]xssh.Signer, error) { return nil, errors.New("ssh: a login without a certificate") }
+		c.login = func(func() bool) ([]xssh.Signer, error) { return nil, errors.New("ssh: a login without a certificate") }
 	}
 	hops := append(slices.Clone(c.Jump), c.Hop)
 	for i := range hops {

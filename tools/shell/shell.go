@@ -232,7 +232,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if p, ok := t.planKnown(ctx, c, k); ok {
 		return p, nil
 	}
-	if p, ok := t.cfg.Target.(backend.Preparer); ok && c.Approved && t.cfg.Sessions == nil {
+	if p, ok := t.cfg.Target.(backend.Preparer); ok && c.Approved && (t.cfg.Sessions == nil || t.cfg.RunAs != "") {
 		p.Prepare()
 	}
 	look := t.lookAhead(ctx, c, k, text)
