@@ -28,7 +28,7 @@ func newCredentials(target string, o *Options) (*credentials, error) {
 
 // Signer is the client of the configured signer.
 func Signer(o *Options) (*client.Client, error) {
-	file := o.File.Signer.Token
+	file := o.File.Signer.TokenFile
 	if !filepath.IsAbs(file) && o.Env.Config != "" {
 		file = filepath.Join(filepath.Dir(o.Env.Config), file)
 	}

@@ -93,8 +93,9 @@ const PerApproval = "per-approval"
 
 // SignerConfig says where the signer of targets with PerApproval is.
 type SignerConfig struct {
-	URL   string `yaml:"url,omitempty"`   // https://HOST:PORT, or unix:/PATH
-	Token string `yaml:"token,omitempty"` // a file with the word that it knows the bot by
+	URL string `yaml:"url,omitempty"` // https://HOST:PORT, or unix:/PATH
+	// TokenFile has the word that the signer knows the bot by; relative to the configuration.
+	TokenFile string `yaml:"token_file,omitempty"`
 }
 
 // checkCredential checks what a target without a key of the bot's says.
@@ -113,8 +114,8 @@ func (f File) checkCredential(at string, t TargetConfig) error {
 		return Errorf("%s has credential: %s and identities; remove the keys, so that the bot has none", at, PerApproval)
 	case t.Approve.Proof == "":
 		return Errorf("%s has credential: %s, and the signer counts only signed votes; add approve: {proof: passkey}", at, PerApproval)
-	case f.Signer.URL == "" || f.Signer.Token == "":
-		return Errorf("%s has credential: %s; add signer: {url: ..., token: FILE}", at, PerApproval)
+	case f.Signer.URL == "" || f.Signer.TokenFile == "":
+		return Errorf("%s has credential: %s; add signer: {url: ..., token_file: FILE}", at, PerApproval)
 	}
 	return nil
 }

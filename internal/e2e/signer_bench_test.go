@@ -106,7 +106,7 @@ func BenchmarkCertificate(b *testing.B) {
 	const one = `
 agent: {target: web-1}
 web: {origin: "http://localhost:%[1]s"}
-signer: {url: "unix:%[2]s/socket", token: %[2]s/token}
+signer: {url: "unix:%[2]s/socket", token_file: %[2]s/token}
 targets:
   web-1: {kind: ssh, host: 127.0.0.1, port: %[3]d, user: %[4]s, known_hosts: [%[5]s], tmux: false, dir: /, %[6]s, approvers: [oncall], approve: {proof: passkey}}
 groups:

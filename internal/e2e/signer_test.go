@@ -23,7 +23,7 @@ import (
 const signerConfig = `
 agent: {target: web-1}
 web: {origin: "http://localhost:%[1]s"}
-signer: {url: "unix:%[2]s/socket", token: %[2]s/token}
+signer: {url: "unix:%[2]s/socket", token_file: %[2]s/token}
 targets:
   web-1:
     kind: ssh
