@@ -149,7 +149,7 @@ func (x *thief) signed(r wire.Request) *xssh.Certificate {
 	return cert
 }
 
-// watching runs a command as the account that looks.
+// watching runs a command as the read-only account.
 func (x *thief) watching(command string) error {
 	c, err := x.login(x.signed(wire.Request{Kind: wire.Watch, Target: "web-1"}), watch, "127.0.0.1")
 	if err != nil {
@@ -250,7 +250,7 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			a.User = "root"
 			return x.changed(a, x.votes(x.id, a, nil, both...))
 		}, "may run as root"},
-		{"the account that looks, approved", func(x *thief) error {
+		{"the read-only account, approved", func(x *thief) error {
 			a := x.evil()
 			a.User = watch
 			return x.changed(a, x.votes(x.id, a, nil, both...))
@@ -400,11 +400,11 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 		}, "doesn't know this token"},
 		// sshd.
 		{"the bot's key without a certificate", func(x *thief) error { _, err := x.dial(x.key, runAs, "127.0.0.1"); return err }, "unable to authenticate"},
-		{"a certificate to look, for the other account", func(x *thief) error {
+		{"a read-only certificate, for the other account", func(x *thief) error {
 			_, err := x.login(x.signed(wire.Request{Kind: wire.Watch, Target: "web-1"}), runAs, "127.0.0.1")
 			return err
 		}, "unable to authenticate"},
-		{"a certificate to look, for root", func(x *thief) error {
+		{"a read-only certificate, for root", func(x *thief) error {
 			_, err := x.login(x.signed(wire.Request{Kind: wire.Watch, Target: "web-1"}), "root", "127.0.0.1")
 			return err
 		}, "unable to authenticate"},
@@ -512,15 +512,15 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			r := x.approve(x.id, a, both...)
 			return x.use(x.signed(r), runAs, r.Action)
 		}, "was replaced"},
-		// The account that looks.
-		{"writing as the account that looks", func(x *thief) error { return x.watching("touch " + x.mark) }, "ermission denied"},
+		// The read-only account.
+		{"writing as the read-only account", func(x *thief) error { return x.watching("touch " + x.mark) }, "ermission denied"},
 		{"becoming root", func(x *thief) error { return x.watching("su root -c 'touch " + x.mark + "'") }, "exited"},
 		{"replacing the runner", func(x *thief) error {
 			return x.watching("cp /bin/sh " + x.dir + "/host/usr/local/lib/countersign/countersign-runner")
 		}, "ermission denied"},
 		{"replacing the authorities", func(x *thief) error { return x.watching("echo x >" + x.dir + "/host/etc/ssh/countersign_ca.pub") }, "ermission denied"},
 		{"reading the runs of others", func(x *thief) error { return x.watching("ls " + x.dir + "/host/var/lib/countersign/" + runAs) }, "ermission denied"},
-		{"the runner's own work, as the account that looks", func(x *thief) error {
+		{"the runner's own work, as the read-only account", func(x *thief) error {
 			return x.watching(x.dir + "/host/usr/local/lib/countersign/countersign-runner supervise " + x.dir)
 		}, "exited"},
 		{"a command of the bot's own, without an approval", func(x *thief) error {

@@ -63,7 +63,7 @@ type Target struct {
 	HostKey string   `yaml:"host_key"`        // SHA256:...
 	From    []string `yaml:"from"`            // addresses or networks that the bot comes from
 	Users   []string `yaml:"users"`           // accounts that approved commands may run as
-	Watch   string   `yaml:"watch,omitempty"` // the account that the bot looks with; countersign if empty
+	Watch   string   `yaml:"watch,omitempty"` // the bot's read-only account; countersign if empty
 	// Approvals are needs that must all be met.
 	Approvals []Need `yaml:"approvals"`
 	// BreakGlass are people of whom one may decide alone.
@@ -84,7 +84,7 @@ type owned struct {
 // Runner is where the runner is on hosts unless the configuration says otherwise.
 const Runner = "/usr/local/lib/countersign/countersign-runner"
 
-// DefaultWatch is the account that the bot looks with.
+// DefaultWatch is the bot's read-only account.
 const DefaultWatch = "countersign"
 
 const defaultWithin = 30 * time.Minute

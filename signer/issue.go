@@ -1,7 +1,6 @@
 package signer
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -14,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -47,20 +47,36 @@ func Open(c *Config, now func() time.Time, log func(format string, a ...any)) (*
 	if s.file, err = os.OpenFile(c.State, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
 		return nil, fmt.Errorf("the state can't be opened: %w", err)
 	}
-	lines := bufio.NewScanner(s.file)
-	for lines.Scan() {
-		if f := strings.Fields(lines.Text()); len(f) > 1 {
-			s.used[f[1]] = true
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("the state can't be read: %w", err), s.file.Close())
+	if err := s.read(); err != nil {
+		return nil, errors.Join(err, s.file.Close())
 	}
 	_, closer, err := c.authority()
 	if err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
 	return s, closer.Close()
+}
+
+// read reads what was signed before.
+func (s *Signer) read() error {
+	if err := syscall.Flock(int(s.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errors.New("another signer uses this state")
+	}
+	raw, err := io.ReadAll(s.file)
+	if err != nil {
+		return fmt.Errorf("the state can't be read: %w", err)
+	}
+	for l := range strings.Lines(string(raw)) {
+		if f := strings.Fields(l); len(f) > 1 {
+			s.used[f[1]] = true
+		}
+	}
+	if len(raw) > 0 && raw[len(raw)-1] != '\n' { // it was killed in the middle of a line, which counts
+		if _, err := s.file.WriteString("\n"); err != nil {
+			return fmt.Errorf("the state can't be written: %w", err)
+		}
+	}
+	return nil
 }
 
 // Close closes the state.

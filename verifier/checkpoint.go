@@ -3,6 +3,7 @@ package verifier
 import (
 	"archive/zip"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,11 +17,19 @@ import (
 func (v *verifier) checkpoints(z *zip.Reader) error {
 	signed := map[string]int64{} // witness -> anchors
 	names := below(z, "checkpoints")
+	notes := maps.Clone(v.trust.Checkpoints)
+	if notes == nil {
+		notes = map[string][]byte{}
+	}
 	for _, name := range names {
 		raw, err := file(z, name)
 		if err != nil {
 			return err
 		}
+		notes[name] = raw
+	}
+	for _, name := range slices.Sorted(maps.Keys(notes)) {
+		raw := notes[name]
 		text, _, ok := strings.Cut(string(raw), "\n\n")
 		c, err := cosign.Parse(text + "\n")
 		if !ok || err != nil {
@@ -41,6 +50,9 @@ func (v *verifier) checkpoints(z *zip.Reader) error {
 		}) {
 			v.bad("%s: it isn't signed by the record's key.", printable(name))
 			continue
+		}
+		if _, own := v.trust.Checkpoints[name]; own {
+			v.good("%s: the first %s are those of this record.", printable(name), plural(int(c.N), "anchor"))
 		}
 		for _, w := range v.trust.Witnesses {
 			if n, err := note.Open(raw, note.VerifierList(w)); err == nil && len(n.Sigs) > 0 {

@@ -19,7 +19,7 @@ func (e UseError) Error() string { return e.err.Error() }
 
 // Command is the command verify. Its error is a [UseError], or says how many faults there are.
 func Command() *cobra.Command {
-	var keys, witnesses, logs []string
+	var keys, witnesses, logs, kept []string
 	c := &cobra.Command{
 		Use: "verify ARCHIVE", Short: "Check the archive of an incident without a store or a network: chain, digests, votes, signatures and witnesses", Args: cobra.ExactArgs(1),
 		SilenceUsage: true, SilenceErrors: true,
@@ -27,6 +27,16 @@ func Command() *cobra.Command {
 			trust, err := trusted(keys, witnesses, logs)
 			if err != nil {
 				return UseError{err}
+			}
+			for _, name := range kept {
+				raw, err := os.ReadFile(name)
+				if err != nil {
+					return UseError{err}
+				}
+				if trust.Checkpoints == nil {
+					trust.Checkpoints = map[string][]byte{}
+				}
+				trust.Checkpoints[name] = raw
 			}
 			f, err := os.Open(args[0])
 			if err != nil {
@@ -59,6 +69,7 @@ func Command() *cobra.Command {
 	c.Flags().StringArrayVar(&keys, "key", nil, "PERSON=DIGEST of a passkey that counts, as often as needed; without it, those that the archive has")
 	c.Flags().StringArrayVar(&witnesses, "witness", nil, "the key of a witness that must have signed the record, as often as needed")
 	c.Flags().StringArrayVar(&logs, "log", nil, "the key of the record, as the bot's /log/key has it")
+	c.Flags().StringArrayVar(&kept, "checkpoint", nil, "the file of a checkpoint that you have kept: the record must have grown from it")
 	return c
 }
 

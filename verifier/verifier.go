@@ -37,6 +37,8 @@ type Trust struct {
 	// Log are the keys of which one must have signed the checkpoints and the statements about changes;
 	// nil checks none.
 	Log []cosign.LogKey
+	// Checkpoints are those that somebody has kept, by their names.
+	Checkpoints map[string][]byte
 }
 
 // Archive checks an archive. The error says that r is no archive of an incident.

@@ -200,7 +200,7 @@ func (m *Machine) makeSSH() error {
 	if c.Port != 0 && c.Port != ssh.DefaultPort {
 		fmt.Fprintf(&line, " -p %d", c.Port)
 	}
-	if c.Credentials != nil { // nobody logs in as the account that looks but the bot
+	if c.Credentials != nil { // nobody logs in as the read-only account but the bot
 		fmt.Fprintf(&line, " %s sudo -u %s", c.Host, c.User)
 	} else {
 		fmt.Fprintf(&line, " %s@%s", c.User, c.Host)
@@ -279,7 +279,7 @@ func (m *Machine) openNow(ctx context.Context) (*Opened, error) {
 }
 
 // tmuxDir is where tmux keeps its sockets on the machine: the bot's own environment counts
-// for this machine only, and an account that only looks can write into one directory.
+// for this machine only, and a read-only account can write into one directory.
 func (m *Machine) tmuxDir(caps backend.Caps) string {
 	if m.Config.Credential == config.PerApproval {
 		return caps.TempDir

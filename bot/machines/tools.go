@@ -60,7 +60,7 @@ func (m *Machine) tools(o *Opened) (map[string]tools.Tool, error) {
 // withCertificate reports whether a tool works where each change takes a certificate: one that only
 // reads, a command, or keys for the terminal, whose account can change nothing.
 func withCertificate(s tools.Spec) bool {
-	return s.Level == risk.Read && s.Name != "run_bash" && s.Name != "execute_code" || s.NeedsTmux
+	return s.Level == risk.Read && s.Name != "bash" || s.NeedsTmux
 }
 
 // background says how processes in the background are kept.

@@ -43,6 +43,7 @@ import (
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/outbox"
+	"countersign/witness/cosign"
 )
 
 const (
@@ -241,6 +242,7 @@ func summaryText(s audit.Totals, open int, witnesses string) string {
 // verification is one check of the record.
 type verification struct {
 	out    io.Writer
+	kept   []cosign.Checkpoint // by whoever checks
 	o      audit.CheckOptions
 	faults int
 }
@@ -252,13 +254,27 @@ type AuditVerification struct {
 	// Anchor is the hash of an anchor that was posted, which the record must have, or its
 	// first 12 digits or more; "" checks none.
 	Anchor string
-	URL    string // of the running bot; "" is where it says that it is
+	// Checkpoints are files of checkpoints that somebody has kept: the record must have grown from each.
+	Checkpoints []string
+	URL         string // of the running bot; "" is where it says that it is
 }
 
 // VerifyAudit checks the hash chains of the record and writes a line for each fault, and
 // one with the result. A fault is an error.
 func VerifyAudit(ctx context.Context, s cli.Streams, a AuditVerification) error {
 	v := verification{out: s.Out, o: audit.CheckOptions{Posted: a.Anchor}}
+	for _, name := range a.Checkpoints {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return config.Errorf("the checkpoint cannot be read: %v", err)
+		}
+		text, _, _ := strings.Cut(string(raw), "\n\n")
+		c, err := cosign.Parse(strings.TrimSuffix(text, "\n") + "\n")
+		if err != nil {
+			return config.Errorf("%s is no checkpoint", name)
+		}
+		v.kept = append(v.kept, c)
+	}
 	if a.File == "" {
 		return v.store(ctx, a.URL)
 	}
@@ -369,6 +385,14 @@ func (v *verification) check(ctx context.Context, db store.DB) error {
 	var c audit.Checked
 	err := db.View(ctx, func(tx store.Tx) error {
 		c = audit.Check(tx, v.o, v.fault)
+		for _, k := range v.kept {
+			switch root, err := audit.Root(tx, k.N); {
+			case err != nil:
+				v.fault(audit.Fault{What: fmt.Sprintf("a checkpoint of %d anchors was kept, and the record does not have them all: it was cut", k.N)})
+			case root != k.Hash:
+				v.fault(audit.Fault{What: fmt.Sprintf("a checkpoint of %d anchors was kept, and the record has others: it was rewritten", k.N)})
+			}
+		}
 		return ctx.Err()
 	})
 	if err != nil {

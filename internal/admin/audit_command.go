@@ -21,6 +21,7 @@ func AuditCommand() *cobra.Command {
 
 func auditVerifyCommand() *cobra.Command {
 	var posted, base string
+	var kept []string
 	c := &cobra.Command{
 		Use: "verify [FILE]", Short: "Check the hash chains of the store, or of an export (- is standard input); a line for each fault",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -33,7 +34,7 @@ func auditVerifyCommand() *cobra.Command {
 			if cmd.Flags().Changed("anchor") && (len(posted) < 12 || len(posted) > 64 || strings.Trim(strings.ToLower(posted), "0123456789abcdef") != "") {
 				return config.Errorf("--anchor takes the hash of an anchor as it was posted, or its first 12 digits or more")
 			}
-			v := AuditVerification{Anchor: posted, URL: base}
+			v := AuditVerification{Anchor: posted, Checkpoints: kept, URL: base}
 			if len(args) > 0 {
 				v.File = args[0]
 			}
@@ -41,6 +42,7 @@ func auditVerifyCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&posted, "anchor", "", "hash of an anchor that was posted, which the record must have")
+	c.Flags().StringArrayVar(&kept, "checkpoint", nil, "the file of a checkpoint that you have kept: the record must have grown from it")
 	c.Flags().StringVar(&base, "url", "", cli.URLFlag)
 	return c
 }

@@ -189,11 +189,15 @@ var outside = map[string]string{
 	"mvdan.cc/sh/v3":                       "agent/taint agent/workflow approvals targets/tmux tools",
 }
 
+// small are programs that somebody should be able to read in one sitting, with what they import of ours.
+var small = map[string]int{"cmd/countersign-signer": 1500, "cmd/countersign-witness": 1500, "cmd/countersign-verify": 1500}
+
 var badNames = []string{"util", "utils", "common", "helpers", "types", "models", "core", "manager"}
 
 type pkg struct {
 	imports map[string]string // path -> file
 	doc     bool
+	lines   int
 	inits   []string
 }
 
@@ -236,6 +240,7 @@ func load(t *testing.T) map[string]*pkg {
 			out[rel] = p
 		}
 		p.doc = p.doc || f.Doc != nil
+		p.lines += strings.Count(string(src), "\n")
 		for _, im := range f.Imports {
 			name, err := strconv.Unquote(im.Path.Value)
 			if err != nil {
@@ -325,6 +330,32 @@ func fault(path, im string) string {
 }
 
 // A list of what is forbidden forgets; this one of what is allowed must not.
+func TestSmallProgramsAreSmall(t *testing.T) {
+	all := load(t)
+	for program, most := range small {
+		seen := map[string]bool{}
+		lines := 0
+		var add func(name string)
+		add = func(name string) {
+			if seen[name] {
+				return
+			}
+			seen[name] = true
+			lines += all[name].lines
+			for path := range all[name].imports {
+				if own, ok := strings.CutPrefix(path, module); ok {
+					add(own)
+				}
+			}
+		}
+		add(program)
+		t.Logf("%s: %d lines", program, lines)
+		if lines >= most {
+			t.Errorf("%s has %d lines with what it imports of ours; at most %d can be read in one sitting", program, lines, most)
+		}
+	}
+}
+
 func TestAPlantedImportIsFound(t *testing.T) {
 	for path, imports := range map[string][]string{
 		"agent": {

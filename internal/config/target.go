@@ -109,7 +109,7 @@ func (f File) checkCredential(at string, t TargetConfig) error {
 	case t.Kind != "ssh":
 		return Errorf("%s has credential: %s, which only targets of kind ssh can have", at, PerApproval)
 	case t.RunAs == "" || t.User == "" || t.RunAs == t.User:
-		return Errorf("%s has credential: %s; add user: NAME (the account that looks) and run_as: NAME (another one, for approved commands)", at, PerApproval)
+		return Errorf("%s has credential: %s; add user: NAME (the read-only account) and run_as: NAME (another one, for approved commands)", at, PerApproval)
 	case len(t.Identities) > 0:
 		return Errorf("%s has credential: %s and identities; remove the keys, so that the bot has none", at, PerApproval)
 	case t.Approve.Proof == "":

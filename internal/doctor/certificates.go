@@ -44,5 +44,5 @@ func (p *targetCheck) certificates(ctx context.Context) result {
 	if _, err := p.m.Target.FS().Stat(ctx, enroll.Runner); err != nil {
 		return fails("the runner isn't there (%v)", err).withFix("%s", again)
 	}
-	return fine("approved commands run as %s, each by a certificate", p.m.Config.RunAs)
+	return fine("approved commands run as %s, each with its own certificate", p.m.Config.RunAs)
 }

@@ -177,6 +177,10 @@ func checkArchive(t *testing.T, b *bot, files map[string]string, dir string, pla
 			if !json.Valid([]byte(head)) || !strings.Contains(head, `"version"`) {
 				t.Errorf("%s begins %q", n, head)
 			}
+		case strings.HasPrefix(n, "statements/") && strings.HasSuffix(n, ".intoto.json"):
+			if !json.Valid([]byte(files[n])) {
+				t.Errorf("%s is %q", n, files[n])
+			}
 		case strings.Contains(n, "/"):
 			t.Errorf("%s is in the archive", n)
 		}

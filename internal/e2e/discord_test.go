@@ -21,6 +21,7 @@ type guild struct {
 	t                   *testing.T
 	bot                 *bot
 	alice, bob, channel string
+	config              string
 }
 
 func newGuild(t *testing.T, modelURL string) *guild {
@@ -43,13 +44,14 @@ func newGuild(t *testing.T, modelURL string) *guild {
 	d.AddMember(id, g.alice, oncall)
 	d.AddMember(id, g.bob)
 	g.channel = d.AddChannel(discordfake.Channel{Guild: id, Name: "incidents", Type: discordfake.TypeText})
-	g.bot = newBot(t, fmt.Sprintf(`
+	g.config = fmt.Sprintf(`
 discord: {guilds: [%q]}
 targets:
   local: {kind: local, tmux: false, approvers: [oncall]}
 groups:
   oncall: {discord_roles: [%q], web: [alice]}
-`, id, oncall)[1:], modelURL)
+`, id, oncall)[1:]
+	g.bot = newBot(t, g.config, modelURL)
 	g.bot.env = append(g.bot.env, "DISCORD_BOT_TOKEN="+token, "DISCORD_API_URL="+d.URL()) // without a version
 	return g
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -270,6 +271,46 @@ func touched(t *testing.T, archive string) {
 		if len(check(other)) == 0 {
 			t.Errorf("%s is not found", name)
 		}
+	}
+}
+
+// A press on Discord is answered, to its person alone, with a link at which they sign in the console.
+func TestAPressOnDiscordIsSignedInTheConsole(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	g := newGuild(t, model(t, func(results int, _ string) turn {
+		if results == 0 {
+			return turn{calls: []call{shell("echo x >> " + ran)}}
+		}
+		return turn{text: "All done."}
+	}).URL)
+	_, port, _ := strings.Cut(g.bot.listen, ":")
+	g.bot.configure(t, strings.Replace(g.config, "approvers: [oncall]}", "approvers: [oncall], approve: {proof: passkey}}", 1)+"web: {origin: \"http://localhost:"+port+"\"}\n")
+	g.start()
+	alice := g.bot.browser(t, "alice", 390, 844)
+	alice.device()
+	alice.enter(g.bot.link(t, "alice", "--passkey"))
+	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one passkey"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"), script(`document.querySelector('#settings-box').close()`))
+	thread, err := g.Say(g.alice, g.channel, "<@"+g.BotID()+"> do it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := g.press(g.alice, thread, "approve:")
+	if !r.Ephemeral() {
+		t.Fatalf("the link is not for alice alone: %+v", r)
+	}
+	link := regexp.MustCompile(`http://localhost:\S*#\S*sign=[^\s>)]+`).FindString(strings.ReplaceAll(r.Message.Content, `\`, "")) // an address without a dot is shown as text
+	if link == "" {
+		t.Fatalf("no link in %q", r.Message.Content)
+	}
+	alice.do("the link", chromedp.Navigate(link), shows("#signing-note", "You're signing alice's approval"), shows("#signing .card.open", "echo x"))
+	if lines(ran) != 0 {
+		t.Fatal("it ran before it was signed")
+	}
+	alice.do("signing", until(`!document.querySelector('#signing button[data-style=approve]').disabled`), script(`document.querySelector('#signing button[data-style=approve]').click()`), shows("#told", "Approved."))
+	eventually(t, "the end", func() bool { return strings.Contains(g.shown(thread), "All done.") }, func() string { return g.shown(thread) })
+	if lines(ran) != 1 {
+		t.Fatalf("it ran %d times", lines(ran))
 	}
 }
 

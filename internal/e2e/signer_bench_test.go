@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -68,7 +67,7 @@ func (p *pacer) signedChange(device *passkeytest.Device) time.Duration {
 	if err != nil {
 		p.b.Fatal(err)
 	}
-	signed := &chat.Signed{Nonce: ask.Nonce, Response: json.RawMessage(device.Sign(challenge))}
+	signed := &chat.Signed{Nonce: ask.Nonce, Response: device.Sign(challenge)}
 	from := time.Now()
 	press(fmt.Sprint("s", p.n), button, signed)
 	return p.result()[1].Sub(from)

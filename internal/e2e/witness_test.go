@@ -111,6 +111,8 @@ groups:
 	other := alice.say(t, "please do it once more")
 	alice.click(t, other, alice.card(t, other, "approve:"))
 	eventually(t, "it runs again", func() bool { return lines(ran) == 2 }, func() string { return b.log.String() })
+	kept := filepath.Join(t.TempDir(), "checkpoint")
+	must(os.WriteFile(kept, []byte(get("/log/checkpoint")), 0o600))
 	for _, path := range []string{"/log/checkpoint", "/log/witnessed"} {
 		if text := get(path); !strings.HasPrefix(text, "bot.example.com\n") {
 			t.Errorf("%s has %q", path, text)
@@ -130,6 +132,12 @@ groups:
 	}, func() string { return b.log.String() })
 	b.stop()
 	w.stop()
+	if out, err := check(first, "--checkpoint", kept); err != nil {
+		t.Errorf("a checkpoint that was kept: %v %s", err, out)
+	}
+	if out, errs, code := b.run("", "audit", "verify", "--checkpoint", kept); code != 0 {
+		t.Errorf("the store of a checkpoint that was kept: %s%s", out, errs)
+	}
 	if out, err := check(archive(), "--witness", key, "--log", log); err != nil {
 		t.Errorf("what was signed before the cut: %v %s", err, out)
 	}

@@ -96,7 +96,7 @@ func run(cmd *cobra.Command, h enroll.Host, script, login string, yes bool) erro
 		return config.Errorf("--install is %q; write USER@HOST", login)
 	}
 	out := cmd.ErrOrStderr()
-	_, _ = fmt.Fprintf(out, "On %s, as root, this makes the accounts %s (looks only) and %s (approved commands) where they are missing,\ninstalls %s, and lets certificates of %s into these two accounts:\n",
+	_, _ = fmt.Fprintf(out, "On %s, as root, this creates the accounts %s (read-only) and %s (approved commands) if they are missing,\ninstalls %s, and lets these authorities sign certificates for both accounts on %s:\n",
 		login, h.Watch, h.RunAs, enroll.Runner, h.Target)
 	for _, k := range h.Authorities {
 		_, _ = fmt.Fprintln(out, "  "+k)

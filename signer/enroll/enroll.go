@@ -23,7 +23,7 @@ var script string
 // Host is what a script is for.
 type Host struct {
 	Target      string
-	Watch       string   // the account that the bot looks with
+	Watch       string   // the bot's read-only account
 	RunAs       string   // the account that approved commands run as
 	Authorities []string // public keys of the signer, as lines of authorized_keys
 	Program     []byte   // countersign-runner, for the host's processor

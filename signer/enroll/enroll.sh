@@ -1,7 +1,7 @@
 # Lets certificates of the signer into this host, and nothing else of the bot:
 #
-#   %WATCH%   the account that the bot looks with; it can change nothing
-#   %RUNAS%   the account that approved commands run as, each by a certificate of its own
+#   %WATCH%   the bot's read-only account
+#   %RUNAS%   the account that approved commands run as, each with its own certificate
 #
 # It can be run again at any time. To take it back, delete %CONF% and %LIB%, and reload sshd.
 set -eu

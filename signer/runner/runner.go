@@ -1,6 +1,6 @@
 // Package runner is the program that a certificate forces on a host. It runs exactly the action whose
 // digest the certificate names, once, and goes on when the connection or the bot is gone; whoever has
-// a certificate to follow it gets what it printed from the beginning. For an account that only looks,
+// a certificate to follow it gets what it printed from the beginning. For a read-only account,
 // it runs commands where the kernel keeps them from changing files.
 package runner
 
@@ -72,7 +72,7 @@ func account() (u *user.User, dir string, err error) {
 // watch replaces this process by a shell with a command, confined to the account's directory.
 func watch(command string) error {
 	if command == "" {
-		return errors.New("this account only looks, so it has no terminal of its own; give a command")
+		return errors.New("this account is read-only and has no interactive shell; give a command")
 	}
 	_, dir, err := account()
 	if err != nil {
@@ -85,8 +85,10 @@ func watch(command string) error {
 	if _, err := lock.Confine(dir); err != nil {
 		return err
 	}
-	environ := append(os.Environ(), "TMPDIR="+dir)
-	return unix.Exec("/bin/sh", []string{"sh", "-c", command}, environ)
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		return err
+	}
+	return unix.Exec("/bin/sh", []string{"sh", "-c", command}, os.Environ())
 }
 
 // private checks that a directory belongs to this account alone.
@@ -287,7 +289,7 @@ func supervise(a wire.Action, u *user.User, run string, limit time.Duration, to 
 	done := make(chan struct{}, len(streams))
 	for i, s := range streams {
 		go func() {
-			s.copy(wire.Stream(i+1), to)
+			s.copy([]wire.Stream{wire.Out, wire.Err}[i], to)
 			done <- struct{}{}
 		}()
 	}

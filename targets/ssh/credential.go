@@ -145,7 +145,7 @@ func (t *Target) Testify(ctx context.Context, mark string) (backend.Testimony, e
 	return backend.Testimony{Began: e.Began, Ended: e.Ended, Code: e.Code, Running: !e.Began.IsZero() && e.Ended.IsZero() && !e.Lost}, nil
 }
 
-// Prune implements backend.Witness. The runner deletes old records by itself.
+// Prune implements backend.Witness. The runner deletes old records.
 func (t *Target) Prune(ctx context.Context, prefix string, open []string) error {
 	if t.credential == nil {
 		return t.Machine.Prune(ctx, prefix, open)
@@ -292,12 +292,19 @@ func (t *Target) startRun(
 	}
 	first, err = p.next()
 	if err != nil {
-		if said := strings.TrimSpace(p.said.String()); said != "" && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, first, fmt.Errorf("%s: the host says: %s", t.c.Name, clip(said))
+		if said := strings.TrimSpace(p.said.String()); ctx.Err() == nil && notBegun(session.Wait(), said) {
+			return nil, first, fmt.Errorf("%s: the host says: %s; enroll it again", t.c.Name, clip(said))
 		}
 		return nil, first, fmt.Errorf("%s: %w: %w", t.c.Name, backend.ErrLost, cmp.Or(ctx.Err(), err))
 	}
 	return p, first, nil
+}
+
+// notBegun reports whether a session ended because there is no runner, or it didn't take what it was
+// sent: then nothing was begun.
+func notBegun(end error, said string) bool {
+	exit, ok := errors.AsType[*xssh.ExitError](end)
+	return ok && (exit.ExitStatus() == 126 || exit.ExitStatus() == 127 || exit.ExitStatus() == 1 && strings.HasPrefix(said, "countersign-runner: "))
 }
 
 // clip bounds what a foreign program says in an error.

@@ -255,7 +255,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		}
 	case t.cfg.RunAs != "":
 		if k.wait.dispatch {
-			return tools.Plan{}, tools.Failed(`"wait": false is not possible on this target, where each change runs by a certificate of its own; ` +
+			return tools.Plan{}, tools.Failed(`"wait": false is not possible on this target, where each change needs its own certificate; ` +
 				`wait for the command, with a limit such as "10m" if need be, or start it with systemd-run`)
 		}
 		k.certified(&a)
