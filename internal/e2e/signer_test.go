@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +114,22 @@ func (e *enrolled) enroll(b *bot) {
 		e.t.Fatalf("%v: %s", err, out)
 	}
 	e.sshd.Restart()
+}
+
+// panes is what the terminals of the read-only account show.
+func (e *enrolled) panes() string {
+	var all strings.Builder
+	_ = filepath.WalkDir(filepath.Join(e.root, "var/lib/countersign", e.sshd.User), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type()&fs.ModeSocket != 0 {
+			list, _ := exec.Command("tmux", "-S", path, "list-panes", "-a", "-F", "#{pane_id}").Output()
+			for id := range strings.FieldsSeq(string(list)) {
+				out, _ := exec.Command("tmux", "-S", path, "capture-pane", "-p", "-t", id).Output()
+				all.Write(out)
+			}
+		}
+		return nil
+	})
+	return all.String()
 }
 
 // program is a running program that isn't the bot.
@@ -241,6 +258,9 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 	if log := s.Log(); !strings.Contains(log, "approved by alice, bob") && !strings.Contains(log, "approved by bob, alice") {
 		t.Errorf("sshd's log does not say who approved:\n%s", log)
 	}
+	eventually(t, "the pane shows it", func() bool {
+		return strings.Contains(e.panes(), "echo changed") && strings.Contains(e.panes(), "\nchanged")
+	}, e.panes)
 	bob.picture("credential-done")
 	doctor, _, _ := b.run("", "doctor")
 	if !strings.Contains(doctor, "certificates of web-1") {

@@ -229,6 +229,7 @@ func (t *Target) connectRun(ctx context.Context, get func(key string) (string, e
 		cut := context.AfterFunc(ctx, p.stop)
 		<-p.done
 		cut()
+		p.stop() // which ends nothing any more
 		select {
 		case <-asked:
 			return p.c, p.err
