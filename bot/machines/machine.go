@@ -253,7 +253,7 @@ func (m *Machine) openNow(ctx context.Context) (*Opened, error) {
 	case !m.Config.Terminals():
 		o.Notice = saySwitchedOff(m.Name)
 	default:
-		o.Tmux, err = tmux.Open(ctx, m.Target, tmux.Options{Instance: m.opts.Env.Instance, TmpDir: m.tmuxDir(caps), Log: m.opts.Log, Reach: m.Reach, Guard: true})
+		o.Tmux, err = tmux.Open(ctx, m.Target, tmux.Options{Instance: m.opts.Env.Instance, TmpDir: m.TmuxDir(caps), Log: m.opts.Log, Reach: m.Reach, Guard: true})
 		switch {
 		case errors.Is(err, tmux.ErrNoTmux) && m.Config.Kind == "local":
 			o.Notice = sayNoTmuxHere
@@ -278,9 +278,9 @@ func (m *Machine) openNow(ctx context.Context) (*Opened, error) {
 	return o, err
 }
 
-// tmuxDir is where tmux keeps its sockets on the machine: the bot's own environment counts
+// TmuxDir is where tmux keeps its sockets on the machine: the bot's own environment counts
 // for this machine only, and a read-only account can write into one directory.
-func (m *Machine) tmuxDir(caps backend.Caps) string {
+func (m *Machine) TmuxDir(caps backend.Caps) string {
 	if m.Config.Credential == config.PerApproval {
 		return caps.TempDir
 	}

@@ -375,7 +375,7 @@ func (p *targetCheck) terminals(ctx context.Context) result {
 	}
 	const fix = "see whether this works there: tmux -L doctor new-session -d && tmux -L doctor kill-server"
 	instance, start := "doctor-"+strings.ToLower(rand.Text()[:8]), time.Now()
-	s, err := tmux.Open(ctx, m.Target, tmux.Options{Instance: instance, Guard: true, Reach: m.Reach})
+	s, err := tmux.Open(ctx, m.Target, tmux.Options{Instance: instance, Guard: true, Reach: m.Reach, TmpDir: m.TmuxDir(p.caps)})
 	if err != nil {
 		return fails("tmux %s is there and cannot be used (%v)", p.caps.Tmux, err).withFix(fix)
 	}

@@ -263,7 +263,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 	}, e.panes)
 	bob.picture("credential-done")
 	doctor, _, _ := b.run("", "doctor")
-	if !strings.Contains(doctor, "certificates of web-1") {
+	if !strings.Contains(doctor, "certificates of web-1") || !strings.Contains(doctor, "ok   terminals of web-1") {
 		t.Errorf("the doctor says nothing of certificates:\n%s", doctor)
 	}
 

@@ -18,13 +18,15 @@ say() { echo "enroll: $*"; }
 	fail "/etc/ssh/sshd_config doesn't read /etc/ssh/sshd_config.d; add \"Include /etc/ssh/sshd_config.d/*.conf\" as its first line"
 for account in "$watch" "$runas"; do
 	if ! id "$account" >/dev/null 2>&1; then
-		useradd --system --create-home --shell /bin/sh --password '*' "$account" 2>/dev/null || adduser -S -s /bin/sh "$account" || fail "the account $account can't be made"
-		say "made the account $account; give it the rights that it needs, and no more"
+		useradd --system --create-home --shell /bin/sh --password '*' "$account" 2>/dev/null || adduser -S -s /bin/sh "$account" || fail "the account $account can't be created"
+		say "created the account $account"
 	fi
+	[ -z "$root" ] || continue
 	case $(getent shadow "$account" 2>/dev/null | cut -d: -f2) in
-	'!'*) fail "the account $account is locked, so sshd lets nobody in; run: usermod -p '*' $account" ;;
+	'!'*) # without PAM, sshd lets nobody into a locked account
+		! "$sshd" -T 2>/dev/null | grep -qx 'usepam no' || fail "the account $account is locked; run: usermod -p '*' $account"
+		;;
 	esac
-	[ -n "$root" ] && continue
 	other=$("$sshd" -T -C "user=$account,host=localhost,addr=127.0.0.1" 2>/dev/null | sed -n 's/^trustedusercakeys //p')
 	case $other in
 	none | "" | %CA%) ;;
@@ -32,7 +34,7 @@ for account in "$watch" "$runas"; do
 	esac
 done
 if [ -z "$root" ] && [ "$runas" = root ] && "$sshd" -T -C user=root,host=localhost,addr=127.0.0.1 2>/dev/null | grep -qx 'permitrootlogin no'; then
-	fail "sshd lets root in by no means (PermitRootLogin no); set it to prohibit-password, or use another account for run_as"
+	fail "sshd never lets root in (PermitRootLogin no); set it to prohibit-password, or use another account for run_as"
 fi
 
 umask 022
