@@ -436,3 +436,26 @@ func TestTheAuthorityChangesWithoutAGap(t *testing.T) {
 		t.Errorf("the old authority: %v", err)
 	}
 }
+
+func TestTheAuthoritysKeyMayBeInAnAgent(t *testing.T) {
+	b := newBench(t)
+	socket := sshtest.Agent(t, "", b.ca)
+	raw, err := os.ReadFile(b.ca)
+	must(t, err)
+	ca, err := xssh.ParsePrivateKey(raw)
+	must(t, err)
+	own := filepath.Join(b.dir, "signer")
+	must(t, os.WriteFile(filepath.Join(own, "ca.pub"), xssh.MarshalAuthorizedKey(ca.PublicKey()), 0o600))
+	must(t, os.Remove(b.ca))
+	conf, err := os.ReadFile(filepath.Join(own, "signer.yaml"))
+	must(t, err)
+	text := strings.NewReplacer("ca: ca\n", "ca: ca.pub\nagent: "+socket+"\n", own+"/socket", own+"/socket2", "state: issued", "state: issued2").Replace(string(conf))
+	must(t, os.WriteFile(filepath.Join(own, "agent.yaml"), []byte(text), 0o600))
+	b.serve(filepath.Join(own, "agent.yaml"))
+	b.client, err = client.New("unix:"+own+"/socket2", func() (string, error) { return token, nil })
+	must(t, err)
+	b.approve("gggggggggg", b.action("echo ran"), "alice", "bob")
+	if out, _, err := b.run("gggggggggg"); err != nil || out != "ran\n" {
+		t.Fatalf("%q %v", out, err)
+	}
+}
