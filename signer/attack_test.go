@@ -37,7 +37,7 @@ type thief struct {
 	t    *testing.T
 	key  xssh.Signer
 	mark string // the file
-	id   string // of a request of its own
+	id   string // of the request that it files
 }
 
 func (b *bench) thief(t *testing.T, n int) *thief {
@@ -416,7 +416,7 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			_, err := x.login(x.signed(x.approve(x.id, x.harmless(), both...)), runAs, "127.0.0.2")
 			return err
 		}, "unable to authenticate"},
-		{"a certificate of an authority of its own", func(x *thief) error {
+		{"a certificate of another authority", func(x *thief) error {
 			cert := x.signed(x.approve(x.id, x.harmless(), both...))
 			cert.CriticalOptions = nil
 			must(x.t, cert.SignCert(rand.Reader, x.thief(x.t, 1001).key))

@@ -66,7 +66,7 @@ type TargetConfig struct {
 	Approvers []string          `yaml:"approvers"`
 	// Approve says what an approval on the target takes beyond the policy.
 	Approve TargetApproval `yaml:"approve,omitempty"`
-	// Credential is per-approval if the bot has no key of its own for an SSH target: it gets a
+	// Credential is per-approval if the bot has no key for an SSH target: it gets a
 	// certificate from the signer for each login, and for each approved command, which runs as RunAs.
 	Credential string `yaml:"credential,omitempty"`
 	RunAs      string `yaml:"run_as,omitempty"`

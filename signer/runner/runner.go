@@ -34,8 +34,8 @@ import (
 	"countersign/targets/lock"
 )
 
-// State is the directory of the runner's records, below which each account has one of its own, unless
-// a file beside the program, which ends in .state, names another.
+// State is the directory of the runner's records, with a subdirectory for each account. A file beside
+// the program whose name ends in .state can name another one.
 const State = "/var/lib/countersign"
 
 // Main is the program. It returns the exit code.

@@ -87,7 +87,7 @@ type Action struct {
 	Steps   []json.RawMessage `json:"steps"`
 }
 
-// ReadAction reads an action. One that isn't shell text of its own process is an error.
+// ReadAction reads an action. One that isn't shell text for a separate process is an error.
 func ReadAction(raw []byte) (a Action, err error) {
 	if err := json.Unmarshal(raw, &a); err != nil {
 		return a, errors.New("the action can't be read")

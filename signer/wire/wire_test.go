@@ -51,7 +51,7 @@ func splitWords(s string) (out []string) {
 	return out
 }
 
-// FuzzReadAction: whatever comes, nothing but shell text of its own process is let through.
+// FuzzReadAction: whatever comes, nothing but shell text for a separate process is let through.
 func FuzzReadAction(f *testing.F) {
 	f.Add([]byte(`{"kind":"shell","bytes":"eA==","env":{"process":"as the runner starts it"}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {

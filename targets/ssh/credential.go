@@ -108,7 +108,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 		return nil, fmt.Errorf("%s: %s", t.c.Name, first.Why)
 	}
 	stop := context.AfterFunc(ctx, p.Kill)
-	go p.read(func() { stop() })
+	t.owned(func() { p.read(func() { stop() }) })
 	return p, nil
 }
 
@@ -128,7 +128,7 @@ func (t *Target) Follow(ctx context.Context, mark string, s backend.Spec) (backe
 		p.end()
 		return nil, fmt.Errorf("%s: there is no record of the run %s: %w", t.c.Name, mark, fs.ErrNotExist)
 	}
-	go p.read(func() {})
+	t.owned(func() { p.read(func() {}) })
 	return p, nil
 }
 
@@ -242,13 +242,24 @@ func (t *Target) connectRun(ctx context.Context, get func(key string) (string, e
 	return t.connect(ctx, t.runHops(get))
 }
 
+// owned runs what belongs to a connection of a run. Close waits for it.
+func (t *Target) owned(run func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed { // its connection is closed, so this ends now
+		go run()
+		return
+	}
+	t.wg.Go(run)
+}
+
 // find connects to a run.
 func (t *Target) find(ctx context.Context, mark string, s backend.Spec, f proto.Frame) (*runProcess, proto.Event, error) {
 	get := func(key string) (string, error) { return t.credential.from.Follow(ctx, mark, key) }
 	return t.startRun(ctx, s, get, func() (proto.Frame, []byte) { return f, nil })
 }
 
-// startRun logs in with a certificate of its own, sends the runner what it needs, and returns what it
+// startRun logs in with the certificate that get returns, sends the runner what it needs, and returns what it
 // says first. An error wraps backend.ErrLost if something may have begun.
 func (t *Target) startRun(
 	ctx context.Context, s backend.Spec, get func(key string) (string, error), send func() (proto.Frame, []byte),
@@ -263,7 +274,8 @@ func (t *Target) startRun(
 			p.end()
 		}
 	}()
-	go p.watch()
+	p.left = context.AfterFunc(t.life, func() { c.close(errClosed) })
+	t.owned(p.watch)
 	cut := context.AfterFunc(ctx, func() { c.close(ctx.Err()) })
 	defer cut()
 	session, err := c.client.NewSession()
@@ -316,7 +328,7 @@ func clip(s string) string {
 	return s
 }
 
-// runProcess is a run of an approved action, followed over a connection of its own.
+// runProcess is a run of an approved action, followed over a separate connection.
 type runProcess struct {
 	t      *Target
 	c      *conn
@@ -325,6 +337,7 @@ type runProcess struct {
 	stdout *bufio.Reader
 	said   lockedBuffer
 	begin  time.Time
+	left   func() bool // releases the connection from the end of the target
 
 	once   sync.Once
 	killed chan struct{}
@@ -342,6 +355,7 @@ func (p *runProcess) watch() {
 
 // end gives the connection up.
 func (p *runProcess) end() {
+	p.left()
 	p.c.close(errClosed)
 	p.once.Do(func() { close(p.killed) })
 	select {
@@ -376,6 +390,7 @@ func (p *runProcess) next() (e proto.Event, err error) {
 func (p *runProcess) read(done func()) {
 	defer close(p.over)
 	defer done()
+	defer p.left()
 	go func() {
 		select {
 		case <-p.killed:
