@@ -126,6 +126,12 @@ type Config struct {
 	KeepDeleted bool
 	// Redact removes secrets from text before it is stored or sent; nil redacts nothing.
 	Redact func(string) string
+	// Refuse notes that what [Agent.Ask] began with an event never begins, and why, and reports
+	// whether somebody waits for it elsewhere; nil: nobody does. It may run more than once.
+	Refuse func(tx store.Tx, event chat.EventID, why string) bool
+	// Hear returns what is told of the events of a call that runs, and is called when it has ended;
+	// nil: nobody listens.
+	Hear func(thread chat.ThreadID, call string) (hear func(tools.Event), end func())
 	// Live returns a redactor for streamed text; nil redacts nothing.
 	Live   func() Live
 	Limits Limits
@@ -209,6 +215,12 @@ func New(cfg Config) *Agent {
 	}
 	if cfg.Redact == nil {
 		cfg.Redact = func(s string) string { return s }
+	}
+	if cfg.Refuse == nil {
+		cfg.Refuse = func(store.Tx, chat.EventID, string) bool { return false }
+	}
+	if cfg.Hear == nil {
+		cfg.Hear = func(chat.ThreadID, string) (func(tools.Event), func()) { return func(tools.Event) {}, func() {} }
 	}
 	return &Agent{
 		cfg: cfg, wake: make(chan struct{}, 1), rescan: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),

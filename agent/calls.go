@@ -139,7 +139,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	}
 	// Repetition counts only for calls that a program made, not for a runbook's or a person's own.
 	var rep repetition
-	if !s.scripted() && (!s.own() || s.turn.reply.Program != "") {
+	if !s.scripted() && (!s.own() || s.caller().Way != "") {
 		rep = repeated(w.entries, same)
 	}
 	if len(s.edits) == 0 {
@@ -161,7 +161,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	}
 	by, groups := w.proposer(s)
 	p := approvals.Request{
-		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.madeBy(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated,
+		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.madeBy(), Caller: s.caller(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated,
 		Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
 	}
 	if s.own() { // nobody made a claim about it
@@ -539,10 +539,13 @@ func (w *worker) perform(
 	step, ended := w.a.cfg.Watcher.Tool(step, w.thread, c)
 	defer func() { ended(r) }()
 	stopHeartbeat := out.heartbeat()
+	hear, heard := w.a.cfg.Hear(w.thread, c.ID)
 	res, err := do(step, func(e tools.Event) {
 		kept.Event(e)
 		out.event(e)
+		hear(e)
 	})
+	heard()
 	stopHeartbeat()
 	defer w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Card: card, Done: true})
 	if ctx.Err() != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
@@ -18,13 +19,13 @@ type Profile struct {
 	ReadOnly bool // only proven reads may run
 }
 
-// Command is what "exec" runs.
+// Command is what a person runs by "exec", or a program of theirs asks for.
 type Command struct {
 	Target, Text string
-	Program      string // for which a person runs it; "" is the person
-	// Dir is where a program would run it itself, on a machine that is no target, and Shell by what;
-	// "" is not known.
-	Dir, Shell string
+	// Tool and Args are a call of another tool, in place of a command.
+	Tool   string
+	Args   json.RawMessage
+	Caller approvals.Caller
 }
 
 // Desk knows what a thread works with: who leads its conversations, and what its chat

@@ -10,41 +10,62 @@ import (
 	"countersign/store"
 )
 
-// exec runs the command of a person's own word on a target, without the model: by the same proof,
-// card and record as any other.
+// exec runs the command of a person's own word on a target.
 func (a *Agent) exec(ctx context.Context, ev chat.Event, w word) error {
-	c, why := a.cfg.Desk.Exec(ctx, ev.Thread, ev.From, ev.Groups, Command{Target: w.id, Text: w.command, Program: w.to, Dir: w.dir, Shell: w.shell})
+	why, err := a.Ask(ctx, ev, Command{Target: w.id, Text: w.command})
+	if err != nil || why == "" {
+		return err
+	}
+	return a.answer(ctx, ev, why)
+}
+
+// Ask begins a command of a person, or of a program of theirs, without the model: by the same proof,
+// card and record as any other. why is not empty where it can't begin. After nil it is durable, and
+// the same event again changes nothing. ev.Text says what is asked, for the record.
+func (a *Agent) Ask(ctx context.Context, ev chat.Event, what Command) (why string, err error) {
+	a.accepting.Add(1)
+	defer a.accepting.Add(-1)
+	c, why := a.cfg.Desk.Exec(ctx, ev.Thread, ev.From, ev.Groups, what)
 	if why != "" {
-		return a.answer(ctx, ev, why)
+		return why, nil
 	}
 	ev.Text = a.cfg.Redact(ev.Text)
-	return a.queueCall(ctx, wantedCall{Event: ev, Call: c, Alone: true, Program: w.to})
+	return "", a.queueCall(ctx, wantedCall{Event: ev, Call: c, Alone: true, Caller: what.Caller})
 }
 
-// Exec says what became of the command that a thread's last "exec" ran. The zero state means that
-// there is none.
-func (a *Agent) Exec(ctx context.Context, thread chat.ThreadID) (chat.Executed, error) {
-	var x chat.Executed
-	err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
-		// Whoever waits asks again and again, and it is near the end of the transcript.
-		next := history.VersionOf(tx, thread).Next
-		for span := uint64(64); ; span *= 8 {
-			from := next - min(span, next)
-			if x = executed(history.LoadFrom(tx, thread, from)); x.Number > 0 || from == 0 {
-				return nil
-			}
+// Begins is the number of a thread's next entry, for [Agent.Executed].
+func Begins(tx store.Tx, thread chat.ThreadID) uint64 { return history.VersionOf(tx, thread).Next }
+
+// Executed says what became of what [Agent.Ask] began with an event, in the entries of its thread
+// from a number on. The zero state means that it hasn't begun.
+func Executed(tx store.Tx, thread chat.ThreadID, from uint64, event chat.EventID) chat.Executed {
+	return executed(history.LoadFrom(tx, thread, from), event)
+}
+
+// LastExecuted is Executed for the last command of a thread that a person, or a program of theirs, has
+// run.
+func LastExecuted(tx store.Tx, thread chat.ThreadID) chat.Executed {
+	// Whoever waits asks again and again, and it is near the end of the transcript.
+	next := history.VersionOf(tx, thread).Next
+	for span := uint64(64); ; span *= 8 {
+		from := next - min(span, next)
+		if x := executed(history.LoadFrom(tx, thread, from), ""); x.Number > 0 || from == 0 {
+			return x
 		}
-	})
-	return x, err
+	}
 }
 
-func executed(entries []history.Entry) (x chat.Executed) {
-	call := ""
+// executed says what became of the command of an event, or of the last one where event is "".
+func executed(entries []history.Entry, event chat.EventID) (x chat.Executed) {
+	call, asked := "", event == ""
 	for _, e := range entries {
 		switch {
-		case e.Reply != nil && e.Reply.Alone && len(e.Reply.Calls) == 1:
-			call, x = e.Reply.Calls[0].ID, chat.Executed{State: chat.ExecRunning, Number: e.Seq}
-		case call == "":
+		case event != "" && e.Message != nil && e.Message.ID == event:
+			asked = true
+		case !asked:
+		case (call == "" || event == "") && e.Reply != nil && e.Reply.Alone && len(e.Reply.Calls) == 1:
+			call, x = e.Reply.Calls[0].ID, chat.Executed{State: chat.ExecRunning, Call: e.Reply.Calls[0].ID, Number: e.Seq}
+		case call == "" || x.State == chat.ExecDone:
 		case e.Ask != nil && e.Ask.Call == call:
 			x.State, x.Request = chat.ExecWaiting, string(e.Ask.Approval)
 		case e.Decision != nil && e.Decision.Call == call:
@@ -52,7 +73,7 @@ func executed(entries []history.Entry) (x chat.Executed) {
 		case e.Result != nil && e.Result.Call == call:
 			x.State = chat.ExecDone
 			resultOfExec(&x, *e.Result)
-		case e.Stop != nil && x.State != chat.ExecDone:
+		case e.Stop != nil:
 			x.State, x.Failed, x.Note = chat.ExecDone, true, "stopped by "+e.Stop.From.Name
 		}
 	}
@@ -79,6 +100,10 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 	}
 	if read && !r.Failed && env.Result.Allowed {
 		x.Allowed, x.Command, x.Digest = true, env.Result.Command, env.Result.Digest
+		return
+	}
+	if !r.Failed {
+		x.Result = r.Text
 		return
 	}
 	x.Note = noteOf(r)

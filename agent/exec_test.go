@@ -30,7 +30,7 @@ func TestAPersonsOwnCommandAsksNoModel(t *testing.T) {
 			if s := fold(tc.entries).next(time.Time{}, Limits{}); s.kind != tc.want {
 				t.Errorf("the next step is %v, want %v", s.kind, tc.want)
 			}
-			x := executed(tc.entries)
+			x := executed(tc.entries, "exec")
 			if x.State != tc.state || (tc.state == chat.ExecDone) != (x.ExitCode != nil && *x.ExitCode == 3 && x.Stdout == "out\n" && x.Stderr == "err\n") {
 				t.Errorf("%+v", x)
 			}

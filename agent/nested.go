@@ -22,17 +22,22 @@ func (s step) agent() string {
 	return s.turn.begin.Name
 }
 
+// caller is the program that asked for the step's call on a person's behalf.
+func (s step) caller() approvals.Caller {
+	if s.turn == nil || s.turn.begin != nil || s.turn.reply == nil {
+		return approvals.Caller{}
+	}
+	return s.turn.reply.Caller
+}
+
 // madeBy tells approvers who made the step's call: a sub-agent, a workflow's step or a person's
-// program. "" is
-// the thread's own agent.
+// program. "" is the thread's own agent.
 func (s step) madeBy() string {
 	switch {
 	case s.turn == nil:
 		return ""
-	case s.turn.begin == nil && s.turn.reply != nil && s.turn.reply.Program != "":
-		return "the program " + s.turn.reply.Program
 	case s.turn.begin == nil:
-		return ""
+		return s.caller().String()
 	case s.turn.begin.Kind == history.NestedWorkflow:
 		who := approvals.MadeByWorkflow + s.turn.begin.Name
 		if s.turn.reply.Step != "" {

@@ -14,6 +14,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
+	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/store"
 	"countersign/store/queue"
@@ -22,14 +23,12 @@ import (
 
 // word is one of the chat words that work where slash commands don't.
 type word struct {
-	verb   string
-	id     string // of a request, or the name of a target, session, role or workflow
-	to     string // whom the keyboard is handed to, or the program for which a person runs a command
-	reason string
-	inputs map[string]string // of a workflow
-	// command is the text that exec runs, for the program "to". Of a program that runs it itself, dir
-	// and shell say where and how.
-	command, dir, shell string
+	verb    string
+	id      string // of a request, or the name of a target, session, role or workflow
+	to      string // whom the keyboard is handed to
+	reason  string
+	inputs  map[string]string // of a workflow
+	command string            // that exec runs
 }
 
 // oddID matches a word that may be an id. prose lists words that match but are not ids.
@@ -37,9 +36,8 @@ var oddID = regexp.MustCompile(`^[A-Za-z0-9]{2,20}$`)
 
 var prose = strings.Fields("it this that them all these those everything nothing access both me him her us please now again yes no")
 
-// execWord matches a command that a person runs on a target, for which program of theirs, and in
-// which directory (quoted as in JSON) by which shell that would run it.
-var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+?)(?:\s+for\s+([A-Za-z0-9][A-Za-z0-9 ._/@-]{0,59}))?(?:\s+in\s+("(?:[^"\\]|\\.)*")(?:\s+by\s+([a-z]{1,20}))?)?:\s+(.*)$`)
+// execWord matches a command that a person runs on a target.
+var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+?):\s+(.*)$`)
 
 var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
 
@@ -51,8 +49,7 @@ func parseWord(text string) (word, bool) {
 		return word{}, false
 	}
 	if m := execWord.FindStringSubmatch(strings.TrimSpace(text)); m != nil {
-		w := word{verb: "exec", id: m[1], to: m[2], shell: m[4], command: m[5]}
-		return w, m[3] == "" || json.Unmarshal([]byte(m[3]), &w.dir) == nil
+		return word{verb: "exec", id: m[1], command: m[2]}, true
 	}
 	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
 	switch verb {
@@ -336,8 +333,8 @@ type wantedCall struct {
 	Call  llm.Call   `json:"call"`
 	// Alone means that the model is not asked what it says to the result.
 	Alone bool `json:"alone,omitempty"`
-	// Program is what the person asks for, such as another agent; "" is nothing.
-	Program string `json:"program,omitempty"`
+	// Caller is the program that asks on the person's behalf.
+	Caller approvals.Caller `json:"caller,omitzero"`
 }
 
 // Press handles the agent's own buttons. Stop and Undo act like the chat words of the same

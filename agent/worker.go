@@ -442,6 +442,9 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 func (w *worker) acceptWanted(tx store.Tx, known *threadState, want wantedCall, add func(history.Entry) []history.Entry) []history.Entry {
 	ev := want.Event
 	if known.root().open {
+		if w.a.cfg.Refuse(tx, ev.ID, sayStillWorking) { // somebody waits for it elsewhere
+			return nil
+		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 			Key: "answer/" + string(ev.ID), Text: sayStillWorking, Quiet: true,
 		})
@@ -449,7 +452,7 @@ func (w *worker) acceptWanted(tx store.Tx, known *threadState, want wantedCall, 
 	}
 	said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: ev.Text}})
 	calls := rename([]llm.Call{want.Call}, known.used)
-	return append(said, add(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Direct: true, Alone: want.Alone, Program: want.Program}})...)
+	return append(said, add(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Direct: true, Alone: want.Alone, Caller: want.Caller}})...)
 }
 
 // release releases the thread unless something has arrived in its inbox.

@@ -97,6 +97,9 @@ type Action struct {
 // writes to: its current content does not influence what runs.
 const AnyContent = "whatever its content"
 
+// Absent is the value, in Action.Files, of a file that does not exist yet.
+const Absent = "absent"
+
 // LeftBySteps is the value, in Action.Files and [ShellFact] of a plan's step, for state
 // that earlier steps may create or change.
 const LeftBySteps = "as the steps before leave it"

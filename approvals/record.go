@@ -18,6 +18,7 @@ type Record struct {
 	Call      string        `json:"call"`
 	Requester chat.User     `json:"requester"`
 	Agent     string        `json:"agent,omitempty"`     // who made the call, where it was not the thread's own agent: "the sub-agent x"
+	Caller    Caller        `json:"caller,omitzero"`     // the program that asked on the requester's behalf
 	Groups    []string      `json:"groups,omitempty"`    // of the requester, as the network vouched for them
 	Revision  int           `json:"revision,omitempty"`  // how often people edited the call; Requester was the last to edit its command
 	DroppedBy chat.User     `json:"dropped_by,omitzero"` // who last dropped steps of it

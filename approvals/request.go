@@ -36,6 +36,8 @@ type Request struct {
 	// Agent tells approvers who makes the call ("the sub-agent x"). "" is the thread's own
 	// agent.
 	Agent string
+	// Caller is the program that asks on behalf of By, where one does.
+	Caller Caller
 	// ReadOnly refuses everything but proven reads, regardless of mode and rules.
 	ReadOnly bool
 	// Gated always asks people, on its own card. No proof, rule, plan or grant covers it.

@@ -29,6 +29,7 @@ import (
 	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
+	"countersign/bot/calls"
 	"countersign/bot/console"
 	"countersign/bot/desk"
 	"countersign/bot/machines"
@@ -55,10 +56,11 @@ import (
 
 // Bot is everything that a running bot is made of.
 type Bot struct {
-	env    config.Env
-	file   config.File
-	log    *slog.Logger
-	chores Chores
+	env     config.Env
+	file    config.File
+	version string // of the program
+	log     *slog.Logger
+	chores  Chores
 
 	db         storage.Engine
 	key        []byte // signs login codes and sessions of the web console
@@ -74,6 +76,7 @@ type Bot struct {
 	outbox     *networks.Outbox
 	gate       *gate.Gate
 	agent      *agent.Agent
+	calls      *calls.Calls
 	console    console.Config
 	web        *web.Adapter   // nil before Run
 	intake     *alerts.Intake // nil without hooks
@@ -226,6 +229,7 @@ func (b *Bot) stopRestored(ctx context.Context, db *postgres.DB) (err error) {
 // assemble makes the parts, each from those before it. What a part needs of a later one it
 // asks for when it works.
 func (b *Bot) assemble(ctx context.Context, o Options) error {
+	b.version = o.Version
 	r, err := rules.New(b.file)
 	if err != nil {
 		return err
@@ -295,6 +299,14 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		return err
 	}
 	records := desk.Records{DB: b.db, Redactor: b.redactor, Outputs: b.outputs, Recordings: b.recordings, Log: b.log}
+	b.calls = calls.New(calls.Config{
+		DB: b.db, Opener: b.networks.Opener, Channel: func() string { return b.file.Programs.Channel }, Tools: b.toolbox.Callables,
+		Ask: func(ctx context.Context, ev chat.Event, what agent.Command) (string, error) {
+			return b.agent.Ask(ctx, ev, what)
+		},
+		Deliver: func(ctx context.Context, ev chat.Event) error { return b.agent.Deliver(ctx, ev) },
+		Redact:  b.redactor.Redact, Clean: func() calls.Cleaner { return b.redactor.Stream() }, Now: deadlines.Now, Log: b.log,
+	})
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: b.observer.Model(model), Tools: b.toolbox, Gate: b.gate, Outbox: b.outbox,
 		Owner: b.replicas.Name(), Replicas: b.replicas, Outputs: b.outputs,
@@ -309,6 +321,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 			Records:    records,
 			Witness:    b.machines,
 		},
+		Refuse: calls.Refuse, Hear: b.calls.Begin,
 		Redact: b.redactor.Redact, Live: func() agent.Live { return b.redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Window: b.file.Model.Window, Count: tokens.Count, Key: keyring.Derive(b.key, "marks"),
@@ -329,7 +342,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last)
 	b.console = console.Config{
 		Desk: home, Lists: desk.NewLists(home, b.redactor.Redact, pages...),
-		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Exec: b.agent, Redact: b.redactor.Redact, Log: b.log,
+		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Calls: b.calls, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {
 		b.console.Recordings = &b.recordings

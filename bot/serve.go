@@ -21,6 +21,7 @@ import (
 	"countersign/bot/health"
 	"countersign/bot/replicas"
 	"countersign/internal/address"
+	"countersign/internal/mcpserver"
 )
 
 // Serving says how a bot is served.
@@ -125,7 +126,9 @@ func (b *Bot) front(ctx context.Context, base string, examples []string) (mux *h
 	if events := b.networks.Events(); events != nil {
 		mux.Handle("/slack/", events)
 	}
-	mux.Handle("/", b.web.Handler())
+	api := b.web.Handler()
+	mux.Handle(mcpserver.Path, mcpserver.Handler(mcpserver.HTTPOptions{API: api, Version: b.version}))
+	mux.Handle("/", api)
 	return mux, serveMetrics, nil
 }
 
@@ -146,6 +149,7 @@ func (b *Bot) work(ctx context.Context, g *errgroup.Group) {
 	})
 	g.Go(func() error { return b.replicas.Hear(ctx, b.hints()) })
 	g.Go(func() error { return b.tidy(ctx) })
+	g.Go(func() error { return b.calls.Run(ctx) })
 	jobs := maps.Clone(b.chores.Jobs)
 	if jobs == nil {
 		jobs = map[string]func(context.Context) error{}

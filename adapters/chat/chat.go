@@ -206,14 +206,16 @@ const (
 	TicketPrefix = "ticket:"
 )
 
-// Executed is what became of a command that a person ran by "exec".
+// Executed is what became of what a program has asked for.
 type Executed struct {
 	State    ExecState `json:"state"`
+	Call     string    `json:"-"`                 // its id in the transcript
 	Number   uint64    `json:"number,omitempty"`  // a later one of the thread has a higher one
 	Request  string    `json:"request,omitempty"` // that it waits for, or waited
 	ExitCode *int      `json:"exit_code,omitempty"`
 	Stdout   string    `json:"stdout,omitempty"` // its end, where Kept has all of it
 	Stderr   string    `json:"stderr,omitempty"`
+	Result   string    `json:"result,omitempty"`  // of another tool than run_shell
 	Kept     string    `json:"kept,omitempty"`    // the id of the whole output
 	Failed   bool      `json:"failed,omitempty"`  // or it was not run
 	Unknown  bool      `json:"unknown,omitempty"` // nobody knows how it ended
@@ -228,7 +230,7 @@ type Executed struct {
 // ExecState says how far a command is.
 type ExecState string
 
-// The states of a command. The zero state means that none has begun.
+// The states of a command. The zero state means that it has not begun.
 const (
 	ExecWaiting ExecState = "waiting" // for people
 	ExecRunning ExecState = "running" // or about to

@@ -48,8 +48,14 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("GET /api/threads/{id}/recordings", a.signed(mayRead, a.listRecordings))
 	mux.Handle("GET /api/threads/{id}/recordings/{rec}", a.signed(mayRead, a.readRecording))
 	mux.Handle("GET /api/threads/{id}/outputs/{out}", a.signed(mayRead, a.readOutput))
-	if a.executions != nil {
+	if a.programs != nil {
 		mux.Handle("GET /api/threads/{id}/exec", a.signed(mayRead, a.readExec))
+		mux.Handle("GET /api/tools", a.signed(mayWrite, a.listTools))
+		mux.Handle("POST /api/calls", a.signed(mayWrite, a.ask))
+		mux.Handle("GET /api/calls", a.signed(mayWrite, a.listCalls))
+		mux.Handle("GET /api/calls/{id}", a.signed(mayWrite, a.readCall))
+		mux.Handle("GET /api/calls/{id}/output", a.signed(mayWrite, a.followCall))
+		mux.Handle("POST /api/calls/{id}/withdraw", a.signed(mayWrite, a.withdrawCall))
 	}
 	if a.lists != nil {
 		mux.Handle("GET /api/lists/{id}", a.signed(mayWrite, a.readList))
@@ -104,7 +110,11 @@ func (a *Adapter) signed(p permission, next func(http.ResponseWriter, *http.Requ
 			fail(w, http.StatusForbidden, said)
 			return
 		}
-		if r.Method == http.MethodPost && !a.acts.allow(s.id) {
+		pace := a.acts
+		if s.program && r.URL.Path == callsPath {
+			pace = a.asks
+		}
+		if r.Method == http.MethodPost && !pace.allow(s.id) {
 			failPace(w, time.Second, sayTooFast)
 			return
 		}

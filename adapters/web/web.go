@@ -125,8 +125,8 @@ type Config struct {
 	// Recordings of terminals, to be played on the page; nil: none.
 	Recordings Recordings
 	Outputs    Outputs // nil: none is kept
-	// Executions knows what became of people's own commands; nil knows of none.
-	Executions Executions
+	// Calls lets programs ask; nil: none can.
+	Calls chat.Calls
 	// Tell is set where several replicas share DB. It is called in every transaction
 	// after which a stream at another replica has something to look at, and should
 	// have [Adapter.Notify] of the others called with thread after the commit: soon,
@@ -166,8 +166,8 @@ type Adapter struct {
 	watchLinks bool
 	desk       Desk
 	lists      Lists
-	passkeys   Passkeys // nil: there are none
-	executions Executions
+	passkeys   Passkeys            // nil: there are none
+	programs   chat.Calls          // nil: programs can't ask
 	pusher     Pusher              // nil: nobody gets any
 	redact     func(string) string // never nil
 	pushes     sync.WaitGroup
@@ -186,6 +186,7 @@ type Adapter struct {
 	tries      *limiter // and by name
 	refusals   *refusals
 	acts       *buckets // what people do, by session
+	asks       *buckets // what programs ask for, by token
 	looks      *buckets // requests about watch links, by address
 	streams    *streams
 	bell       *bell
@@ -263,7 +264,7 @@ func New(cfg Config) (*Adapter, error) {
 		desk:       cfg.Desk,
 		lists:      cfg.Lists,
 		passkeys:   cfg.Passkeys,
-		executions: cfg.Executions,
+		programs:   cfg.Calls, asks: newBuckets(cfg.Now, asksPerSecond, asksAtOnce),
 		pusher:     cfg.Push,
 		redact:     cfg.Redact,
 		panes:      cfg.Panes,

@@ -109,8 +109,8 @@ type Reply struct {
 	Direct bool `json:"wanted,omitempty"`
 	// Alone says that the turn ends with the results of these calls, without the model.
 	Alone bool `json:"alone,omitempty"`
-	// Program is what a person asked for these calls for, as it calls itself: another agent, for example.
-	Program string `json:"program,omitempty"`
+	// Caller is the program that asked for these calls on a person's behalf.
+	Caller approvals.Caller `json:"caller,omitzero"`
 	// Step is the workflow step that made these calls. Gated calls always need approval.
 	Step  string `json:"step,omitempty"`
 	Gated bool   `json:"gated,omitempty"`

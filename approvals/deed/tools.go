@@ -13,7 +13,7 @@ import (
 // tool returns the deed of an action that is not shell text, or "".
 func tool(a approvals.Action) string {
 	switch a.Tool {
-	case "write_file", "write", "create_file", "edit":
+	case "write_file", "write", "create_file", "edit", "allow_edit":
 		return change(a)
 	case "apply_patch":
 		if len(a.Paths) > 1 {
@@ -77,9 +77,6 @@ func trustTool(a approvals.Action) string {
 	return "Trust a tool's new definition"
 }
 
-// absent is the state, in Action.Files, of a file that does not exist yet.
-const absent = "absent"
-
 // change returns the deed of a file's new content.
 func change(a approvals.Action) string {
 	name := a.Path
@@ -87,7 +84,7 @@ func change(a approvals.Action) string {
 		name = a.Paths[0]
 	}
 	verb := "Change "
-	if a.Files[name] == absent {
+	if a.Files[name] == approvals.Absent {
 		verb = "Create "
 	}
 	return verb + file(a) + counted(a)

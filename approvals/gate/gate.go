@@ -191,7 +191,7 @@ func (g *Gate) input(tx store.Tx, req approvals.Request, r ruling) policy.Input 
 		Facts: policy.Facts{
 			Channel: p.Channel, Target: p.Target, Labels: p.Labels, Tool: req.Action.Tool, Kind: string(req.Action.Kind),
 			Command: string(req.Action.Bytes), Args: string(req.Action.Args), Path: req.Action.Path, Paths: req.Action.Paths,
-			Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Now: g.cfg.Now(),
+			Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Caller: req.Caller.Facts(string(req.By.ID)), Now: g.cfg.Now(),
 		},
 		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Proof: p.Proof, Interrupt: req.Interrupt,
 		Harmless: r.Verdict.ReadOnly && r.Verdict.Risk == risk.Read && r.Level == risk.Read,
@@ -341,7 +341,7 @@ func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 	engine := judgement(r.Verdict)
 	engine.Steps = r.steps
 	return approvals.Record{
-		ID: req.ID(), Thread: req.Thread, Call: req.Call, Requester: req.By, Agent: req.Agent, Groups: req.Groups, Revision: req.Revision, DroppedBy: req.DroppedBy,
+		ID: req.ID(), Thread: req.Thread, Call: req.Call, Requester: req.By, Agent: req.Agent, Caller: req.Caller, Groups: req.Groups, Revision: req.Revision, DroppedBy: req.DroppedBy,
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: engine,
 		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.decision),

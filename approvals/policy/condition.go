@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"maps"
 	"strings"
 
+	"countersign/approvals"
 	"countersign/approvals/risk"
 	cel "countersign/internal/condition"
 )
@@ -18,7 +20,7 @@ const (
 // conditions is CEL over the facts.
 func conditions() (*cel.Language, error) {
 	names := map[string]cel.Type{
-		"labels": cel.TextMap, "effects": cel.Texts, "requester_groups": cel.Texts, "level": cel.Int, "now": cel.Time, "bot": cel.Bool, "outside": cel.Bool,
+		"labels": cel.TextMap, "caller": cel.TextMap, "effects": cel.Texts, "requester_groups": cel.Texts, "level": cel.Int, "now": cel.Time, "bot": cel.Bool, "outside": cel.Bool,
 	}
 	for _, name := range []string{"channel", "target", "tool", "kind", "command", "path", "risk", "requester"} {
 		names[name] = cel.Text
@@ -62,6 +64,8 @@ func (f Facts) holds(c *cel.Condition, groups []string) (bool, error) {
 			return string(f.Requester.ID), nil
 		case "requester_groups":
 			return groups, nil
+		case "caller":
+			return f.callerFacts(), nil
 		case "bot":
 			return f.Requester.Bot, nil
 		case "outside":
@@ -71,6 +75,13 @@ func (f Facts) holds(c *cel.Condition, groups []string) (bool, error) {
 		}
 		return nil, nil
 	})
+}
+
+// callerFacts are those of the caller with all keys, so that a condition can name each.
+func (f Facts) callerFacts() map[string]string {
+	facts := (approvals.Caller{}).Facts("")
+	maps.Copy(facts, f.Caller)
+	return facts
 }
 
 // rank orders levels; an unknown level counts as critical.

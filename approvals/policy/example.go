@@ -34,6 +34,7 @@ type Example struct {
 	Target    string            `yaml:"target,omitempty" json:"target,omitempty"`
 	Labels    map[string]string `yaml:"labels,omitempty" json:"labels,omitempty"`
 	Requester string            `yaml:"requester,omitempty" json:"requester,omitempty"`
+	Caller    map[string]string `yaml:"caller,omitempty" json:"caller,omitempty"`
 	At        time.Time         `yaml:"at,omitempty" json:"at,omitzero"`
 }
 
@@ -43,7 +44,7 @@ func (e *Example) UnmarshalYAML(n *yaml.Node) error {
 		*e = Example{Command: n.Value}
 		return nil
 	}
-	known := []string{"command", "tool", "kind", "path", "risk", "effects", "channel", "target", "labels", "requester", "at"}
+	known := []string{"command", "tool", "kind", "path", "risk", "effects", "channel", "target", "labels", "requester", "caller", "at"}
 	if n.Kind == yaml.MappingNode {
 		for i := 0; i < len(n.Content); i += 2 {
 			if k := n.Content[i]; !slices.Contains(known, k.Value) {
@@ -94,6 +95,7 @@ func (p *Policy) facts(r *rule, e Example, classify func(string) risk.Verdict) (
 		Channel: pick(e.Channel, m.Channels, "slack:C0000000000"),
 		Target:  pick(e.Target, m.Targets, "local"),
 		Labels:  map[string]string{},
+		Caller:  e.Caller,
 		Now:     e.At,
 	}
 	if f.Kind == "" {

@@ -210,7 +210,8 @@ type Facts struct {
 	Level           risk.Level // the final one
 	Effects         []string
 	Requester       chat.User
-	RequesterGroups []string // what the network vouched for
+	RequesterGroups []string          // what the network vouched for
+	Caller          map[string]string // the program that asks on their behalf, as approvals.Caller has it; nil is nobody
 	Now             time.Time
 }
 

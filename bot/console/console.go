@@ -49,7 +49,7 @@ type Config struct {
 	Desk       web.Desk
 	Lists      web.Lists
 	Outputs    web.Outputs // nil where none is kept
-	Exec       web.Executions
+	Calls      chat.Calls
 	Recordings *machines.Recordings // nil where nothing is recorded
 	Redact     func(string) string
 	Log        *slog.Logger
@@ -131,7 +131,7 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 	}
 	trail := audit.Trail{Redact: c.Redact}
 	cfg := web.Config{
-		DB: c.DB, Key: c.Key, Desk: c.Desk, Lists: c.Lists, Redact: c.Redact, Title: "Countersign", Examples: examples, Outputs: c.Outputs, Executions: c.Exec, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
+		DB: c.DB, Key: c.Key, Desk: c.Desk, Lists: c.Lists, Redact: c.Redact, Title: "Countersign", Examples: examples, Outputs: c.Outputs, Calls: c.Calls, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
 		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
 		Idle: c.Web.Idle, Absolute: c.Web.Session, Proxies: proxies, OIDCLabel: c.Web.OIDC.Label,
 		Users: func(name string, groups []string) web.Role { return Role(c.Rules(), name, groups) },

@@ -34,6 +34,8 @@ type all struct{}
 
 func (all) Has(chat.ThreadID, string) bool { return true }
 
+func (all) Callable(string) bool { return true }
+
 func targets(t *testing.T) threads.Targets {
 	t.Helper()
 	f, off := config.Defaults(), false

@@ -15,6 +15,8 @@ import (
 type Tools interface {
 	// Has reports whether a thread's own agent has a tool.
 	Has(thread chat.ThreadID, tool string) bool
+	// Callable reports whether programs may call a tool.
+	Callable(tool string) bool
 }
 
 // Profiles say how conversations are led.

@@ -18,8 +18,6 @@ const (
 	sayRoleMembers     = "Guests and bots can't change the role. Ask a member of the team."
 	sayNoRole          = "From the next step on I work as configured, without a role."
 	sayRunMembers      = "Guests and bots can't start workflows. Ask a member of the team."
-	sayNoOutside       = "Programs that run their own shell can't ask here: this thread's role has no allow_command."
-	sayOutsideForm     = "Which program asks, and where would it run this? Write: exec outside:HOST for PROGRAM in \"/directory\": COMMAND"
 	sayNoShell         = "I can't run commands here: this thread's role has no shell."
 	sayOwnCommand      = "a person's own command"
 	sayBadInputs       = "I can't read these inputs. Write `run NAME input=value input=\"two words\"`."
@@ -47,6 +45,11 @@ const (
 	sayEndSession      = "End the terminal session %s on %s."
 	sayStartWorkflow   = "\n`run NAME input=value ...` begins one."
 )
+
+// sayNoTool refuses a program's call.
+func sayNoTool(name string) string {
+	return fmt.Sprintf("There is no tool %q that a program can call here.", name)
+}
 
 // sayObserver refuses the keyboard to somebody who may only watch.
 func sayObserver(target string) string {

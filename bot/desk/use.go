@@ -13,7 +13,6 @@ import (
 	"countersign/bot/machines"
 	"countersign/bot/threads"
 	"countersign/targets/backend"
-	"countersign/tools/outside"
 )
 
 // Targets answers the chat word "use".
@@ -51,10 +50,14 @@ func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, gr
 	return text, nil
 }
 
-// Exec finds the call that runs a person's command on a target, which becomes the thread's own.
+// Exec finds the call that a person or a program of theirs asks for. The target of a command becomes
+// the thread's own.
 func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, what agent.Command) (c llm.Call, why string) {
-	if host, ok := strings.CutPrefix(what.Target, outside.Prefix); ok {
-		return t.allow(thread, host, what)
+	if what.Tool != "" {
+		if !t.Tools.Has(thread, what.Tool) || !t.Tools.Callable(what.Tool) {
+			return c, sayNoTool(what.Tool)
+		}
+		return llm.Call{Name: what.Tool, Args: string(what.Args)}, ""
 	}
 	target := what.Target
 	if why := t.MayUse(string(thread), by, groups, target); why != "" {
@@ -71,22 +74,6 @@ func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, g
 		return c, sayNoShell
 	}
 	return llm.Call{Name: shellTool, Args: string(args)}, ""
-}
-
-// allow finds the call that asks whether a program may run a command itself, on a machine that is no
-// target.
-func (t Targets) allow(thread chat.ThreadID, host string, what agent.Command) (c llm.Call, why string) {
-	if !t.Tools.Has(thread, outside.Name) {
-		return c, sayNoOutside
-	}
-	if what.Program == "" || what.Dir == "" {
-		return c, sayOutsideForm
-	}
-	args, err := json.Marshal(outside.Args{Host: host, Dir: what.Dir, Shell: what.Shell, Command: what.Text})
-	if err != nil {
-		return c, sayNoOutside
-	}
-	return llm.Call{Name: outside.Name, Args: string(args)}, ""
 }
 
 // shellTool is the tool that runs commands.

@@ -3,15 +3,12 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -20,15 +17,14 @@ import (
 	"strings"
 	"time"
 
+	"countersign/client"
 	"countersign/internal/config"
 	"countersign/internal/words"
 )
 
 const (
-	// maxAnswer bounds an answer of the bot.
-	maxAnswer = 64 << 20
-	patience  = 30 * time.Second
-	fileName  = "client.json"
+	patience = 30 * time.Second
+	fileName = "client.json"
 )
 
 // Account is who is signed in where.
@@ -103,83 +99,19 @@ func Forget() error {
 
 // Client talks to a bot. It is safe for concurrent use.
 type Client struct {
+	*client.Client
 	base, token string
-	http        *http.Client
 }
 
 // New returns a client of an account.
 func New(a Account) *Client {
-	return &Client{base: strings.TrimRight(a.URL, "/"), token: a.Token, http: &http.Client{
-		Timeout:       patience,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this address
-	}}
+	c := client.New(a.URL, a.Token)
+	return &Client{c, c.Address(), a.Token}
 }
-
-// refusal is an answer that is none of success.
-type refusal struct {
-	status   int
-	sentence string
-}
-
-// Error implements error.
-func (r *refusal) Error() string { return r.sentence }
 
 // Call asks the bot; in is sent as JSON, and the answer is read into out, which may be nil.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
-	return c.call(ctx, method, path, in, out, nil)
-}
-
-func (c *Client) call(ctx context.Context, method, path string, in, out any, header http.Header) error {
-	raw, err := c.fetch(ctx, method, path, in, header)
-	if err != nil || out == nil || len(raw) == 0 {
-		return err
-	}
-	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("the answer of %s can't be read (%w); it may be of another version", c.base, err)
-	}
-	return nil
-}
-
-// fetch is call for an answer as it comes.
-func (c *Client) fetch(ctx context.Context, method, path string, in any, header http.Header) ([]byte, error) {
-	var body io.Reader
-	if in != nil {
-		raw, err := json.Marshal(in)
-		if err != nil {
-			return nil, err
-		}
-		body = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+"/api"+path, body)
-	if err != nil {
-		return nil, config.Errorf("%q is no address of a bot (%v)", c.base, err)
-	}
-	maps.Copy(req.Header, header)
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("the bot at %s doesn't answer (%w); check that it runs and that this machine reaches it", c.base, err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("the answer of %s broke off (%w); try again", c.base, err)
-	}
-	if res.StatusCode >= http.StatusMultipleChoices {
-		var said struct {
-			Error string `json:"error"`
-		}
-		if json.Unmarshal(raw, &said) != nil || said.Error == "" {
-			said.Error = fmt.Sprintf("%s answers with HTTP %d and is maybe no bot, or one of another version", c.base, res.StatusCode)
-		}
-		return nil, &refusal{res.StatusCode, said.Error}
-	}
-	return raw, nil
+	return c.Do(ctx, method, path, in, out, nil)
 }
 
 // Wish is what a token is asked to be.
@@ -201,24 +133,24 @@ func SignIn(ctx context.Context, link string, w Wish) (Account, error) {
 	}
 	origin := u.Scheme + "://" + strings.ToLower(u.Host)
 	c := New(Account{URL: origin})
-	if c.http.Jar, err = cookiejar.New(nil); err != nil {
+	if c.HTTP.Jar, err = cookiejar.New(nil); err != nil {
 		return Account{}, err
 	}
 	header := http.Header{"Origin": {origin}}
-	if err := c.call(ctx, http.MethodPost, "/login", map[string]string{"code": code}, nil, header); err != nil {
+	if err := c.Do(ctx, http.MethodPost, "/login", map[string]string{"code": code}, nil, header); err != nil {
 		return Account{}, err
 	}
 	var me struct {
 		Name string `json:"name"`
 		CSRF string `json:"csrf"`
 	}
-	if err := c.call(ctx, http.MethodGet, "/me", nil, &me, nil); err != nil {
+	if err := c.Do(ctx, http.MethodGet, "/me", nil, &me, nil); err != nil {
 		return Account{}, err
 	}
 	header.Set("X-CSRF-Token", me.CSRF)
 	var token struct{ ID, Token string }
-	err = c.call(ctx, http.MethodPost, "/tokens", w, &token, header)
-	if out := c.call(ctx, http.MethodPost, "/logout", struct{}{}, nil, header); err == nil {
+	err = c.Do(ctx, http.MethodPost, "/tokens", w, &token, header)
+	if out := c.Do(ctx, http.MethodPost, "/logout", struct{}{}, nil, header); err == nil {
 		err = out
 	}
 	if err != nil {

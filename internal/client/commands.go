@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"countersign/adapters/chat"
+	"countersign/client"
 	"countersign/internal/config"
 	"countersign/internal/words"
 )
@@ -23,7 +24,7 @@ import (
 // Commands are those that talk to a running bot.
 // version is the program's.
 func Commands(version string) []*cobra.Command {
-	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), mcpCommand(version), hookCommand(), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
+	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), requestCommand(), callsCommand(), mcpCommand(version), hookCommand(), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
 }
 
 // asks makes a command that asks the bot and prints what it says.
@@ -513,7 +514,7 @@ func logoutCommand() *cobra.Command {
 				return err
 			}
 			err = New(a).Call(cmd.Context(), http.MethodPost, "/tokens/"+url.PathEscape(a.ID)+"/end", struct{}{}, nil)
-			if over, ok := errors.AsType[*refusal](err); ok && over.status == http.StatusUnauthorized {
+			if over, ok := errors.AsType[*client.Refusal](err); ok && over.Status == http.StatusUnauthorized {
 				err = nil // it had ended
 			}
 			return errors.Join(err, Forget())

@@ -2,33 +2,18 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"countersign/adapters/chat"
+	"countersign/client"
 	"countersign/internal/cli"
 	"countersign/internal/config"
 	"countersign/internal/words"
-)
-
-const (
-	// execLook is the pause between two looks at a command that runs. It begins with execFirst, since
-	// a read ends within milliseconds.
-	execLook, execFirst = 200 * time.Millisecond, 4 * time.Millisecond
-	// execAway is how long a bot may not answer, as while another replica takes over.
-	execAway = time.Minute
-	// notBegun is how long a command may take to be known at all.
-	notBegun = 30 * time.Second
 )
 
 // Exit codes of exec that are not the command's own.
@@ -38,11 +23,11 @@ const (
 )
 
 func execCommand() *cobra.Command {
-	var thread string
+	var task, key string
 	c := &cobra.Command{
 		Use: "exec TARGET -- COMMAND", Short: "Run a command on a target: a proven read immediately, anything else once people approve it", Args: cobra.MinimumNArgs(2),
 	}
-	c.Flags().StringVar(&thread, "thread", "", "conversation to run it in; without it a new one begins")
+	callFlags(c, &task, &key)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		account, err := Load()
 		if err != nil {
@@ -54,8 +39,68 @@ func execCommand() *cobra.Command {
 				return err
 			}
 		}
-		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), thread, args[0], command)
+		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), client.Request{Key: key, Task: task, Target: args[0], Command: command}, true)
 	}
+	return c
+}
+
+// requestCommand is exec for what doesn't wait at its keyboard.
+func requestCommand() *cobra.Command {
+	var task, key string
+	wait := false
+	c := &cobra.Command{
+		Use: "request TARGET -- COMMAND", Short: "Ask for a command on a target and print the call's id; --wait waits for its end", Args: cobra.MinimumNArgs(2),
+	}
+	callFlags(c, &task, &key)
+	c.Flags().BoolVar(&wait, "wait", false, "wait, print what the command prints, and end as it ends")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		account, err := Load()
+		if err != nil {
+			return err
+		}
+		command := args[1]
+		if len(args) > 2 {
+			if command, err = quoted(args[1:]); err != nil {
+				return err
+			}
+		}
+		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), client.Request{Key: key, Task: task, Target: args[0], Command: command}, wait)
+	}
+	return c
+}
+
+// callsCommand is about what was asked for by exec and request.
+func callsCommand() *cobra.Command {
+	list := func(ctx context.Context, cl *Client, o *output, out io.Writer, _ []string) error {
+		all, err := cl.Open(ctx)
+		if err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, x := range all {
+			rows = append(rows, []string{x.ID, string(x.State), x.Request, x.Thread})
+		}
+		return o.print(out, all, []string{"CALL", "STATE", "REQUEST", "THREAD"}, rows)
+	}
+	c := asks(&cobra.Command{Use: "calls", Short: "List what you have asked for by exec or request and has not ended; wait for one, or take one back", Args: cobra.NoArgs}, list)
+	known := func(use, short string, run func(ctx context.Context, cl *Client, out, errs io.Writer, call *client.Call) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+			account, err := Load()
+			if err != nil {
+				return err
+			}
+			cl := New(account)
+			return run(cmd.Context(), cl, cmd.OutOrStdout(), cmd.ErrOrStderr(), cl.Find(args[0]))
+		}}
+	}
+	c.AddCommand(
+		known("wait CALL", "Wait for the end of a call, print what its command printed, and end as it ended", func(ctx context.Context, cl *Client, out, errs io.Writer, call *client.Call) error {
+			return cl.await(ctx, out, errs, call)
+		}),
+		known("withdraw CALL", "Take back a call: its card, or what runs", func(ctx context.Context, _ *Client, _, _ io.Writer, call *client.Call) error {
+			return call.Withdraw(ctx)
+		}),
+	)
 	return c
 }
 
@@ -76,118 +121,107 @@ func quoted(args []string) (string, error) {
 // plain are the characters that mean nothing to a shell.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+"
 
-// exec runs a command on a target, and prints what it printed.
-func (c *Client) exec(ctx context.Context, out, errs io.Writer, thread, target, command string) error {
-	thread, x, err := c.run(ctx, wanted{thread: thread, target: target, command: command, waits: func(thread, request string) {
-		_, _ = fmt.Fprintf(errs, "Waiting for approval of request %s. %s approvals show %s shows it, and so does %s/#t=%s\n", request, words.Program(), request, c.base, thread)
-	}})
+// callFlags are those of commands that ask for a call.
+func callFlags(c *cobra.Command, task, key *string) {
+	c.Flags().StringVar(task, "task", "", "what you are at: commands of the same task are one conversation; without it a new one begins")
+	c.Flags().StringVar(key, "key", "", "a name of your own for this command: the same one again runs it once, and tells what became of it")
+}
+
+// exec asks for a command on a target, prints what it prints while it runs, and ends as it ends.
+// Without wait, it prints the call's id instead.
+func (c *Client) exec(ctx context.Context, out, errs io.Writer, r client.Request, wait bool) error {
+	call, err := c.Start(ctx, r)
 	if err != nil {
 		return err
 	}
-	return c.executed(out, errs, thread, x)
+	if !wait && call.Begun.State != client.Done {
+		_, err := fmt.Fprintln(out, call.Begun.ID)
+		return err
+	}
+	return c.await(ctx, out, errs, call)
 }
 
-// wanted is a command that is to run.
-type wanted struct {
-	thread, target, command string // no thread begins one
-	program                 string // that asks for it; "" is the person
-	dir, shell              string // where and by what the program would run it itself; "" is not
-	waits                   func(thread, request string)
-}
-
-// text is the message that asks for it.
-func (w wanted) text() string {
-	text := "exec " + w.target
-	if w.program != "" {
-		text += " for " + w.program
-	}
-	if w.dir != "" {
-		dir, _ := json.Marshal(w.dir) // a string can be written
-		text += " in " + string(dir)
-	}
-	if w.shell != "" {
-		text += " by " + w.shell
-	}
-	return text + ": " + w.command
-}
-
-// run asks for a command and waits until it has run, or can't.
-func (c *Client) run(ctx context.Context, w wanted) (thread string, x chat.Executed, err error) {
-	path, before := "/threads", chat.Executed{}
-	seen := uint64(0)
-	if w.thread != "" {
-		path += "/" + url.PathEscape(w.thread) + "/messages"
-		if err := c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(w.thread)+"/exec", nil, &before); err != nil {
-			return "", x, err
-		}
-		p, err := c.page(ctx, w.thread)
-		if err != nil {
-			return "", x, err
-		}
-		for _, m := range p.Messages {
-			seen = max(seen, m.Seq)
-		}
-	}
-	var sent struct {
-		Thread string `json:"thread"`
-	}
-	if err := c.Call(ctx, http.MethodPost, path, map[string]string{"id": newID(), "text": w.text()}, &sent); err != nil {
-		return "", x, err
-	}
-	begun, heard, told := time.Now(), time.Now(), false
-	for pause := execFirst; ; pause = min(2*pause, execLook) {
-		var x chat.Executed
-		err := c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(sent.Thread)+"/exec", nil, &x)
-		var no *refusal
+// await waits for the end of a call, and ends as it ends.
+func (c *Client) await(ctx context.Context, out, errs io.Writer, call *client.Call) error {
+	f := &following{out: out, errs: errs}
+	told := false
+	x, err := call.Wait(ctx, func(now client.Result) {
 		switch {
-		case err == nil:
-			heard = time.Now()
-		case ctx.Err() != nil || errors.As(err, &no) || time.Since(heard) > execAway:
-			return sent.Thread, x, err
-		}
-		switch {
-		case err != nil: // it may be a moment without a bot
-		case x.Number <= before.Number:
-			if why := c.refused(ctx, sent.Thread, seen); why != "" {
-				return sent.Thread, chat.Executed{State: chat.ExecDone, Failed: true, Note: why}, nil
-			}
-			if time.Since(begun) > notBegun {
-				return sent.Thread, x, cli.Exit(execNotRun, fmt.Sprintf("the bot hasn't begun it; %s show %s says what it does", words.Program(), sent.Thread))
-			}
-		case x.State == chat.ExecDone:
-			return sent.Thread, x, nil
-		case x.State == chat.ExecWaiting && !told:
+		case now.State == client.Waiting && !told:
 			told = true
-			w.waits(sent.Thread, x.Request)
+			_, _ = fmt.Fprintf(errs, "Waiting for approval of request %s. %s approvals show %s shows it, and so does %s/#t=%s\n", now.Request, words.Program(), now.Request, c.base, now.Thread)
+		case now.State == client.Running:
+			f.begin(ctx, call)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return sent.Thread, x, ctx.Err()
-		}
+	})
+	f.wait()
+	if ctx.Err() != nil {
+		_, _ = fmt.Fprintf(errs, "It goes on without you. %[1]s calls wait %[2]s waits for it again, and %[1]s calls withdraw %[2]s takes it back.\n", words.Program(), call.Begun.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return c.executed(f, x)
+}
+
+// withdraw takes back what an interrupted command has asked for, and stops what runs.
+func withdraw(call *client.Call) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_ = call.Withdraw(ctx) // nobody is there to be told
+}
+
+// following prints what a command prints while it runs.
+type following struct {
+	out, errs io.Writer
+	done      chan struct{} // nil: nothing is followed
+	whole     bool
+	// printed is what was printed of each stream.
+	printed, printedErr strings.Builder
+}
+
+// begin begins to follow, once.
+func (f *following) begin(ctx context.Context, call *client.Call) {
+	if f.done != nil {
+		return
+	}
+	f.done = make(chan struct{})
+	go func() {
+		defer close(f.done)
+		f.whole, _ = call.Follow(ctx, func(p client.Output) { // the result has what is missing
+			_, _ = io.WriteString(f.out, safely(f.out, p.Stdout))
+			_, _ = io.WriteString(f.errs, safely(f.errs, p.Stderr))
+			f.printed.WriteString(p.Stdout)
+			f.printedErr.WriteString(p.Stderr)
+		})
+	}()
+}
+
+// wait waits until everything is printed that comes.
+func (f *following) wait() {
+	if f.done != nil {
+		<-f.done
 	}
 }
 
-// refused is what the bot answered in place of running a command, in messages after one.
-func (c *Client) refused(ctx context.Context, thread string, seen uint64) string {
-	p, err := c.page(ctx, thread)
-	if err != nil {
+// rest is what of a stream in a result was not printed.
+func rest(whole bool, printed, result string) string {
+	if whole {
 		return ""
 	}
-	for _, m := range p.Messages {
-		if m.Kind == "bot" && m.Card == nil && m.Seq > seen {
-			return strings.TrimSuffix(oneLine(m.Text), ".")
-		}
+	more, ok := strings.CutPrefix(result, printed)
+	if !ok {
+		return "\n" + result // the two overlap
 	}
-	return ""
+	return more
 }
 
-// executed prints what a command printed, and ends as it ended.
-func (c *Client) executed(out, errs io.Writer, thread string, x chat.Executed) error {
-	_, _ = io.WriteString(out, safely(out, x.Stdout))
-	_, _ = io.WriteString(errs, safely(errs, x.Stderr))
-	if x.Kept != "" {
-		_, _ = fmt.Fprintf(errs, "\nThis is a part of what it printed; %s/#t=%s has all of it.\n", c.base, thread)
+// executed prints what a command printed and was not printed yet, and ends as it ended.
+func (c *Client) executed(f *following, x client.Result) error {
+	_, _ = io.WriteString(f.out, safely(f.out, rest(f.whole, f.printed.String(), x.Stdout)))
+	_, _ = io.WriteString(f.errs, safely(f.errs, rest(f.whole, f.printedErr.String(), x.Stderr)))
+	if x.Kept != "" && !f.whole {
+		_, _ = fmt.Fprintf(f.errs, "\nThis is a part of what it printed; %s/#t=%s has all of it.\n", c.base, x.Thread)
 	}
 	switch {
 	case x.Unknown:

@@ -66,7 +66,7 @@ func replayCommand() *cobra.Command {
 			}
 			return o.print(out, list, []string{"RECORDING", "BEGAN", "LENGTH", "TERMINAL"}, rows)
 		}
-		raw, err := cl.fetch(ctx, http.MethodGet, "/threads/"+url.PathEscape(args[0])+"/recordings/"+url.PathEscape(args[1]), nil, nil)
+		raw, err := cl.Get(ctx, http.MethodGet, "/threads/"+url.PathEscape(args[0])+"/recordings/"+url.PathEscape(args[1]), nil, nil)
 		if err != nil {
 			return err
 		}

@@ -149,7 +149,7 @@ func (c *Client) attach(ctx context.Context, thread string, t Terminal, in *os.F
 	at := strings.Replace(c.base, "http", "ws", 1) + "/api/panes/" + url.PathEscape(t.ID) + "/live?" +
 		url.Values{"thread": {thread}, "hands": {"1"}}.Encode()
 	conn, res, err := websocket.Dial(ctx, at, &websocket.DialOptions{ //nolint:bodyclose // Dial closes it
-		HTTPClient: &http.Client{CheckRedirect: c.http.CheckRedirect}, HTTPHeader: http.Header{"Authorization": {"Bearer " + c.token}},
+		HTTPClient: &http.Client{CheckRedirect: c.HTTP.CheckRedirect}, HTTPHeader: http.Header{"Authorization": {"Bearer " + c.token}},
 	})
 	if err != nil {
 		if res != nil && res.StatusCode == http.StatusNotFound {
@@ -158,7 +158,7 @@ func (c *Client) attach(ctx context.Context, thread string, t Terminal, in *os.F
 		return fmt.Errorf("the terminal can't be shown (%w); try again", err)
 	}
 	defer func() { _ = conn.CloseNow() }() // closed in order where there was time for it
-	conn.SetReadLimit(maxAnswer)
+	conn.SetReadLimit(64 << 20)
 	a := &attached{c: c, thread: thread, t: t, conn: conn, in: in, out: out, mine: make(chan bool, 16)}
 	if in != nil {
 		was, err := term.MakeRaw(int(in.Fd()))

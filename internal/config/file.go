@@ -84,6 +84,14 @@ type File struct {
 	Caps   spend.Caps   `yaml:"caps"`
 	// Alerts says which alerting systems may send, and where their alerts go.
 	Alerts alerts.Config `yaml:"alerts"`
+	// Programs is about programs that ask: coding agents, jobs and scripts.
+	Programs ProgramsConfig `yaml:"programs"`
+}
+
+// ProgramsConfig is about programs that ask.
+type ProgramsConfig struct {
+	// Channel is where their conversations begin: "web", or a channel like "slack:T0123:C0456".
+	Channel string `yaml:"channel"`
 }
 
 // ModelConfig is about the language model.

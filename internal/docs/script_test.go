@@ -73,7 +73,7 @@ func words(call *syntax.CallExpr, src string) []string {
 var wrappers = []string{"sudo", "env", "exec", "nohup", "timeout", "kubectl", "docker", "podman", "time", "watch"}
 
 // subcommand is what can follow the program's name.
-var subcommand = regexp.MustCompile(`^(--(help|version)|audit|backup|classify|completion|config|demo|discord|docs|doctor|export|healthz|init|login|logout|logs|exec|mcp|hook|attach|replay|approvals|send|sessions|show|threads|tokens|upgrade|verify|policy|restore|run|signer|slack|store|target|tools?|version|web|witness)$`)
+var subcommand = regexp.MustCompile(`^(--(help|version)|audit|backup|classify|completion|config|demo|discord|docs|doctor|export|healthz|init|login|logout|logs|exec|request|calls|mcp|hook|attach|replay|approvals|send|sessions|show|threads|tokens|upgrade|verify|policy|restore|run|signer|slack|store|target|tools?|version|web|witness)$`)
 
 // botArgs are the arguments that a command gives the bot.
 func botArgs(words []string) ([]string, bool) {

@@ -29,6 +29,8 @@ func (h hooked) event(command string, more map[string]any) string {
 		event = "PermissionRequest"
 	case "gemini-cli":
 		event, tool = "BeforeTool", "run_shell_command"
+	case "opencode":
+		event, tool = "tool.execute.before", "bash"
 	}
 	in := map[string]any{
 		"session_id": "s-" + h.program, "transcript_path": "/nowhere", "cwd": h.b.dir, "hook_event_name": event, "tool_name": tool,
@@ -101,8 +103,9 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		"claude-code": `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"Countersign allows it."}}`,
 		"codex":       `{"hookSpecificOutput":{"decision":{"behavior":"allow"},"hookEventName":"PermissionRequest"}}`,
 		"gemini-cli":  `{"decision":"allow"}`,
+		"opencode":    `{"decision":"allow"}`,
 	}
-	for _, program := range []string{"claude-code", "codex", "gemini-cli"} {
+	for _, program := range []string{"claude-code", "codex", "gemini-cli", "opencode"} {
 		h := hooked{t, b, program}
 		if out, errs := h.asks(h.event("ls -la /etc", nil)); out != allow[program] {
 			t.Errorf("%s, a read: %s %s", program, out, errs)
@@ -110,7 +113,7 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		ran := filepath.Join(b.dir, "ran-"+program)
 		request, thread, answer, _ := h.waits(h.event("touch "+ran, nil))
 		list, _, _ := b.run("", "approvals", "show", request)
-		for _, want := range []string{"touch " + ran, "outside:", map[string]string{"claude-code": "Claude Code", "codex": "Codex", "gemini-cli": "Gemini CLI"}[program]} {
+		for _, want := range []string{"touch " + ran, "outside:", map[string]string{"claude-code": "Claude Code", "codex": "Codex", "gemini-cli": "Gemini CLI", "opencode": "opencode"}[program]} {
 			if !strings.Contains(list, want) {
 				t.Errorf("%s: the card doesn't say %q: %s", program, want, list)
 			}
@@ -141,7 +144,7 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		}
 		// The questions of a session are one conversation.
 		var list2 []struct{ Title string }
-		out, _, _ := b.run("", "threads", "--find", map[string]string{"claude-code": "Claude", "codex": "Codex", "gemini-cli": "Gemini"}[program], "-o", "json")
+		out, _, _ := b.run("", "threads", "--find", map[string]string{"claude-code": "Claude", "codex": "Codex", "gemini-cli": "Gemini", "opencode": "opencode"}[program], "-o", "json")
 		if err := json.Unmarshal([]byte(out), &list2); err != nil || len(list2) != 1 {
 			t.Errorf("%s: %s %v", program, out, err)
 		}
@@ -230,6 +233,58 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 	}
 	gone()
 
+	// What a command runs is on its card, and is what runs: a file that changes meanwhile is asked about again.
+	script := filepath.Join(b.dir, "deploy.sh")
+	write := func(text string) {
+		if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, changes := range []bool{false, true} {
+		write("#!/bin/sh\nrsync site web-1:/srv\n")
+		request, thread, answer, _ = claude.waits(claude.event("./deploy.sh --now", nil))
+		if card, _, _ := b.run("", "approvals", "show", request); !strings.Contains(card, "rsync site web-1:/srv") {
+			t.Errorf("the card doesn't have the script: %s", card)
+		}
+		if changes {
+			write("#!/bin/sh\nrm -rf /\n")
+		}
+		bob.click(t, thread, bob.card(t, thread, "approve:"))
+		if out := answer(); changes == (out == allow["claude-code"]) || changes && !strings.Contains(out, "deploy.sh has changed") {
+			t.Errorf("changed %v: %s", changes, out)
+		}
+	}
+
+	// Its own edits ask too, where it is installed so.
+	edited := filepath.Join(b.dir, "site.conf")
+	if err := os.WriteFile(edited, []byte("listen 80;\nroot /srv;\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	edit := func(h hooked, tool string, in map[string]any) string {
+		return h.event("", map[string]any{"tool_name": tool, "tool_input": in})
+	}
+	for program, in := range map[string]string{
+		"claude-code": edit(claude, "Edit", map[string]any{"file_path": edited, "old_string": "listen 80", "new_string": "listen 8080"}),
+		"gemini-cli":  edit(hooked{t, b, "gemini-cli"}, "replace", map[string]any{"file_path": edited, "old_string": "listen 80", "new_string": "listen 8080"}),
+		"opencode":    edit(hooked{t, b, "opencode"}, "write", map[string]any{"filePath": edited, "content": "listen 8080;\nroot /srv;\n"}),
+		"codex":       edit(hooked{t, b, "codex"}, "apply_patch", map[string]any{"command": "*** Begin Patch\n*** Update File: site.conf\n@@\n-listen 80;\n+listen 8080;\n*** End Patch\n"}),
+	} {
+		request, thread, answer, _ := hooked{t, b, program}.waits(in)
+		card, _, _ := b.run("", "approvals", "show", request)
+		for _, want := range []string{"-listen 80;", "+listen 8080;", "site.conf"} {
+			if !strings.Contains(card, want) {
+				t.Errorf("%s: the card of an edit doesn't say %q: %s", program, want, card)
+			}
+		}
+		bob.click(t, thread, bob.card(t, thread, "approve:"))
+		if out := answer(); out != allow[program] {
+			t.Errorf("%s, an edit: %s", program, out)
+		}
+	}
+	if raw, err := os.ReadFile(edited); err != nil || !strings.Contains(string(raw), "listen 80;") {
+		t.Errorf("the bot has written it: %s %v", raw, err)
+	}
+
 	// Another shell reads a command in its own way, so the proof doesn't hold.
 	zsh := *b
 	zsh.env = append(append([]string(nil), b.env...), "SHELL=/bin/zsh")
@@ -296,7 +351,17 @@ func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
 			t.Errorf("%s, of a broken file: %d %s", program, code, out)
 		}
 	}
-	if out, code := run("yes\n", "vim"); code == 0 || !strings.Contains(out, "claude-code, codex, gemini-cli") {
+	plugin := filepath.Join(home, ".config/opencode/plugins/countersign.js")
+	if out, code := run("yes\n", "opencode", "--files"); code != 0 {
+		t.Errorf("opencode: %d %s", code, out)
+	}
+	if raw, err := os.ReadFile(plugin); err != nil || !strings.Contains(string(raw), `["bash","write","edit"]`) || !strings.Contains(string(raw), binary) {
+		t.Errorf("opencode's plugin: %s %v", raw, err)
+	}
+	if out, code := run("", "opencode", "--files"); code != 0 || !strings.Contains(out, "asks already") {
+		t.Errorf("opencode, again: %d %s", code, out)
+	}
+	if out, code := run("yes\n", "vim"); code == 0 || !strings.Contains(out, "claude-code, codex, gemini-cli, opencode") {
 		t.Errorf("%d %s", code, out)
 	}
 }

@@ -3,6 +3,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -127,8 +130,152 @@ func TestAnotherAgentAsksThroughTheGate(t *testing.T) {
 	if lines(ran) != 1 || told.Load() == 0 {
 		t.Errorf("%d lines, told %d times", lines(ran), told.Load())
 	}
+	// What waits can be looked at, waited for and taken back; files and terminals are the bot's own tools.
+	call := func(name string, args map[string]any) string {
+		res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		raw, _ := json.Marshal(res.Content)
+		return string(raw)
+	}
+	file := filepath.Join(b.dir, "named")
+	if err := os.WriteFile(file, []byte("what it says"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said := call("read_file", map[string]any{"path": file}); !strings.Contains(said, "what it says") {
+		t.Errorf("a file: %s", said)
+	}
+	if res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "search_history", Arguments: map[string]any{}}); err == nil {
+		t.Errorf("a tool that isn't about targets: %+v", res)
+	}
+	var begun struct{ ID, State string }
+	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "run_shell", Arguments: map[string]any{"target": "local", "command": "echo b >> " + ran, "background": true}})
+	raw, _ := json.Marshal(res.StructuredContent)
+	if err != nil || json.Unmarshal(raw, &begun) != nil || begun.ID == "" || begun.State == "" {
+		t.Fatalf("in the background: %s %v", raw, err)
+	}
+	if said := call("status", nil); !strings.Contains(said, begun.ID) {
+		t.Errorf("status: %s", said)
+	}
+	if said := call("wait", map[string]any{"id": begun.ID, "seconds": 1}); !strings.Contains(said, "waiting") {
+		t.Errorf("wait: %s", said)
+	}
+	if said := call("withdraw", map[string]any{"id": begun.ID}); !strings.Contains(said, "stopped by alice") || lines(ran) != 1 {
+		t.Errorf("withdraw: %s", said)
+	}
 	var threads struct{ Threads []struct{ ID string } }
 	if _, err := alice.do("GET", "/api/threads", nil, &threads); err != nil || len(threads.Threads) != 1 {
 		t.Errorf("%+v %v", threads, err)
 	}
+}
+
+// TestAnAgentIsServedOverHTTP asks at the bot's own address with a token, and learns by the protocol
+// that it needs one.
+func TestAnAgentIsServedOverHTTP(t *testing.T) {
+	t.Parallel()
+	b := newBot(t, plainConfig, newLedger(t, nil).url)
+	if !b.start() {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	out, errs, code := b.run("", "login", "--print", b.link(t, "alice"))
+	_, token, _ := strings.Cut(strings.TrimSpace(out), "COUNTERSIGN_TOKEN=")
+	if code != 0 || token == "" {
+		t.Fatal(out, errs)
+	}
+	res, err := http.Post(b.url+"/mcp", "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(res.Header.Get("WWW-Authenticate"), "Bearer") {
+		t.Errorf("without a token: %d %v", res.StatusCode, res.Header)
+	}
+	var told atomic.Int64
+	client := mcp.NewClient(&mcp.Implementation{Name: "coder", Version: "1"}, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			if strings.Contains(r.Params.Message, "waits for approval") {
+				told.Add(1)
+			}
+		},
+	})
+	s, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearing(token)}, DisableStandaloneSSE: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	run := func(ctx context.Context, command string) (string, error) {
+		p := &mcp.CallToolParams{Name: "run_shell", Arguments: map[string]any{"target": "local", "command": command}}
+		p.SetProgressToken(command)
+		res, err := s.CallTool(ctx, p)
+		if err != nil {
+			return "", err
+		}
+		raw, _ := json.Marshal(res.StructuredContent)
+		return string(raw), nil
+	}
+	if said, err := run(t.Context(), "echo hi"); err != nil || !strings.Contains(said, `"stdout":"hi\n"`) {
+		t.Fatalf("a read: %s %v", said, err)
+	}
+	bob := b.login("bob")
+	waits := func() (thread, button string) {
+		eventually(t, "a card", func() bool {
+			var home struct {
+				Yours []struct {
+					Thread string
+					Card   struct {
+						Footer string
+						Choose []struct{ ID string }
+					}
+				}
+			}
+			if _, err := bob.do("GET", "/api/home", nil, &home); err != nil || len(home.Yours) != 1 {
+				return false
+			}
+			if said := home.Yours[0].Card.Footer; !strings.Contains(said, "Asked by alice through the program") {
+				t.Errorf("the card says %q", said)
+			}
+			thread, button = home.Yours[0].Thread, home.Yours[0].Card.Choose[0].ID
+			return true
+		}, b.log.String)
+		return thread, button
+	}
+	ran := filepath.Join(b.dir, "ran")
+	done := make(chan string, 1)
+	go func() {
+		said, err := run(t.Context(), "echo x >> "+ran)
+		done <- fmt.Sprint(said, err)
+	}()
+	thread, button := waits()
+	bob.click(t, thread, button)
+	if said := <-done; !strings.Contains(said, `"exit_code":0`) || lines(ran) != 1 || told.Load() == 0 {
+		t.Errorf("approved: %s, told %d times", said, told.Load())
+	}
+	gone := func() bool {
+		var home struct{ Yours []struct{ ID string } }
+		_, err := bob.do("GET", "/api/home", nil, &home)
+		return err == nil && len(home.Yours) == 0
+	}
+	eventually(t, "the decided card is gone", gone, b.log.String)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		said, err := run(ctx, "echo y >> "+ran)
+		done <- fmt.Sprint(said, err)
+	}()
+	waits()
+	cancel()
+	<-done
+	eventually(t, "the card's withdrawal", gone, b.log.String)
+	if lines(ran) != 1 {
+		t.Error("a call that was taken back has run")
+	}
+}
+
+// bearing sends requests with a token.
+type bearing string
+
+func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
 }

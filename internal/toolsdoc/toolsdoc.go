@@ -42,7 +42,7 @@ func groups() []group {
 		}},
 		{"The web", "They run on the bot's own machine and reach nothing inside your network unless `internet` allows it.",
 			[]string{"web_search", "fetch_url", "web_fetch"}},
-		{"The thread", "", []string{"search_history", "read_output", "propose_plan", "run_workflow", "extend_budget", "allow_command", "trust_host_key", "time"}},
+		{"The thread", "", []string{"search_history", "read_output", "propose_plan", "run_workflow", "extend_budget", "allow_command", "allow_edit", "trust_host_key", "time"}},
 		{"Sub-agents", "Each works in a conversation of its own; its changes ask in your thread ([roles.md](roles.md)).", []string{
 			"sub_agent_code_analyzer", "sub_agent_code_explorer", "sub_agent_code_writer", "sub_agent_researcher", "sub_agent_shell_executor",
 		}},

@@ -57,4 +57,4 @@ func named(text, program string) string {
 }
 
 // commands are the program's, and "the bot ..." before what may be a verb.
-var commands = regexp.MustCompile(`\b(?:(?:the|a|this|that|your|running) )?bot (?:--(?:help|version)|(?:audit|backup|classify|completion|config|demo|discord|docs|doctor|export|healthz|help|init|login|logout|logs|exec|mcp|hook|attach|replay|approvals|send|sessions|show|threads|tokens|upgrade|verify|policy|restore|run|signer|slack|store|target|tools?|version|web|witness)\b)`)
+var commands = regexp.MustCompile(`\b(?:(?:the|a|this|that|your|running) )?bot (?:--(?:help|version)|(?:audit|backup|classify|completion|config|demo|discord|docs|doctor|export|healthz|help|init|login|logout|logs|exec|request|calls|mcp|hook|attach|replay|approvals|send|sessions|show|threads|tokens|upgrade|verify|policy|restore|run|signer|slack|store|target|tools?|version|web|witness)\b)`)

@@ -242,7 +242,7 @@ func (writer) Spec() tools.Spec {
 }
 
 // Absent is the value in Action.Files of a file that does not exist yet.
-const Absent = "absent"
+const Absent = approvals.Absent
 
 // Plan implements tools.Tool.
 func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {

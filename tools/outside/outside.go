@@ -44,6 +44,15 @@ type Args struct {
 	Dir     string `json:"dir"`
 	Shell   string `json:"shell,omitempty"` // its program's name; "" is not known
 	Command string `json:"command"`
+	// Files are what the command runs or works from, as far as the program knows.
+	Files []File `json:"files,omitempty"`
+}
+
+// File is a file on the program's machine.
+type File struct {
+	Path   string `json:"path"`
+	Digest string `json:"digest"`         // SHA-256 of its content, in hexadecimal
+	Text   string `json:"text,omitempty"` // its content, where it can be shown
 }
 
 // Answer is the result of a call: the program may run Command.
@@ -60,8 +69,8 @@ func digest(command string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// New returns the tool.
-func New() tools.Tool { return tool{} }
+// New returns the tools: allow_command and allow_edit.
+func New() []tools.Tool { return []tools.Tool{tool{}, edit{}} }
 
 type tool struct{}
 
@@ -76,10 +85,34 @@ func (tool) Spec() tools.Spec {
 				"dir":     {Type: "string", Description: "Absolute directory in which the command would run."},
 				"shell":   {Type: "string", Description: "Shell that would run it."},
 				"command": {Type: "string", Pattern: `\S`, MaxLength: MaxCommand, Description: "Shell command."},
+				"files":   {Type: "array", Items: &tools.Property{Type: "object"}, MaxItems: maxFiles, Description: "Files that it runs or works from: path, digest (SHA-256) and text."},
 			},
 			Required: []string{"host", "dir", "command"},
 		}),
 	}
+}
+
+// maxFiles is how many files a command may name.
+const maxFiles = 16
+
+var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// bound are the files of a command as its action has them, and their texts for people.
+func bound(in []File) (files map[string]string, shown string, err error) {
+	var texts strings.Builder
+	for _, f := range in {
+		if !path.IsAbs(f.Path) || strings.ContainsRune(f.Path, 0) || !digestForm.MatchString(f.Digest) {
+			return nil, "", tools.Invalid("the file %q has no absolute path, or no digest", f.Path)
+		}
+		if files == nil {
+			files = map[string]string{}
+		}
+		files[path.Clean(f.Path)] = f.Digest
+		if f.Text != "" {
+			texts.WriteString(path.Base(f.Path) + ":\n" + strings.TrimRight(f.Text, "\n") + "\n")
+		}
+	}
+	return files, texts.String(), nil
 }
 
 // Plan implements tools.Tool.
@@ -96,8 +129,18 @@ func (tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	case strings.ContainsRune(in.Command, 0):
 		return tools.Plan{}, tools.Invalid("the command holds a NUL byte, which no shell accepts")
 	}
+	files, shown, err := bound(in.Files)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	in.Files = nil // the action has them
+	args, err := json.Marshal(in)
+	if err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
 	a := approvals.Action{
-		Tool: c.Name, Kind: approvals.KindShell, Target: Prefix + in.Host, Dir: path.Clean(in.Dir), Bytes: []byte(in.Command), Args: c.Args,
+		Tool: c.Name, Kind: approvals.KindShell, Target: Prefix + in.Host, Dir: path.Clean(in.Dir), Bytes: []byte(in.Command), Args: args,
+		Files: files, Preview: shown,
 	}
 	switch in.Shell { // the proof is about these
 	case "bash":

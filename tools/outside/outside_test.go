@@ -16,7 +16,7 @@ import (
 
 func plan(t *testing.T, in outside.Args) (tools.Plan, error) {
 	t.Helper()
-	reg, err := tools.NewRegistry(time.Now, outside.New())
+	reg, err := tools.NewRegistry(time.Now, outside.New()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestAQuestionIsBoundToAllThatItSays(t *testing.T) {
 }
 
 func TestTheAnswerIsTheCommandAndRunsNothing(t *testing.T) {
-	reg, err := tools.NewRegistry(time.Now, outside.New())
+	reg, err := tools.NewRegistry(time.Now, outside.New()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestTheAnswerIsTheCommandAndRunsNothing(t *testing.T) {
 
 // A model can't ask in a program's name.
 func TestModelsAreNotOfferedIt(t *testing.T) {
-	reg, err := tools.NewRegistry(time.Now, outside.New())
+	reg, err := tools.NewRegistry(time.Now, outside.New()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +88,57 @@ func TestQuestionsThatSayTooLittle(t *testing.T) {
 	} {
 		if p, err := plan(t, in); err == nil {
 			t.Errorf("%.60q is planned: %+v", in, p.Action)
+		}
+	}
+}
+
+// A command's files are bound and shown, and are none of its arguments.
+func TestAQuestionIsBoundToTheFilesThatItRuns(t *testing.T) {
+	sum := strings.Repeat("ab", 32)
+	in := outside.Args{Host: "laptop", Dir: "/src", Shell: "bash", Command: "./deploy.sh", Files: []outside.File{{Path: "/src/deploy.sh", Digest: sum, Text: "rsync site web-1:\n"}}}
+	p, err := plan(t, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := p.Action; a.Files["/src/deploy.sh"] != sum || !strings.Contains(a.Preview, "rsync site") || strings.Contains(string(a.Args), "rsync") {
+		t.Errorf("%+v", a)
+	}
+	was := p.Action.Digest()
+	in.Files[0].Digest = strings.Repeat("cd", 32)
+	if p, err = plan(t, in); err != nil || p.Action.Digest() == was {
+		t.Errorf("another content is the same action: %v", err)
+	}
+	in.Files[0].Path = "deploy.sh"
+	if _, err := plan(t, in); err == nil {
+		t.Error("a path that isn't absolute is planned")
+	}
+}
+
+func TestAnEditIsBoundToWhatWasThere(t *testing.T) {
+	reg, err := tools.NewRegistry(time.Now, outside.New()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(in outside.Edit) (approvals.Action, error) {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := reg.Plan(t.Context(), tools.Call{Name: outside.EditName, Thread: "web:1", ID: "c1", Args: raw, Direct: true})
+		return p.Action, err
+	}
+	base := outside.Edit{Host: "laptop", Path: "/src/a", Change: "-a\n+b\n", Digest: strings.Repeat("ab", 32)}
+	a, err := edit(base)
+	if err != nil || a.Kind != approvals.KindChange || a.Preview != base.Change || a.Files["/src/a"] != base.Digest {
+		t.Fatalf("%+v %v", a, err)
+	}
+	base.Digest = ""
+	if b, err := edit(base); err != nil || b.Files["/src/a"] != approvals.Absent || b.Digest() == a.Digest() {
+		t.Errorf("a new file: %+v %v", b, err)
+	}
+	for _, bad := range []outside.Edit{{Host: "h", Path: "a", Change: "x"}, {Host: "h", Path: "/a"}, {Host: "h", Path: "/a", Change: "x", Digest: "1"}, {Host: "-", Path: "/a", Change: "x"}} {
+		if b, err := edit(bad); err == nil {
+			t.Errorf("%+v is planned: %+v", bad, b)
 		}
 	}
 }

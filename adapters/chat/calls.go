@@ -1,0 +1,82 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// Asking is what a program, or a person at a keyboard, asks for over an API: a command on a target,
+// or a call of a tool.
+type Asking struct {
+	// Key is the asker's own name of it: the same key again is the same call, which runs once.
+	Key string `json:"key"`
+	// Task names what the asker is at: what it asks for one task is one conversation. "" begins one.
+	Task    string          `json:"task,omitempty"`
+	Target  string          `json:"target,omitempty"`
+	Command string          `json:"command,omitempty"`
+	Tool    string          `json:"tool,omitempty"` // in place of Command
+	Args    json.RawMessage `json:"args,omitempty"`
+
+	// What the program says of itself. Way "" is no program, but the person.
+	Way        string `json:"way,omitempty"` // api, mcp or hook
+	Program    string `json:"program,omitempty"`
+	Host       string `json:"host,omitempty"`
+	Repository string `json:"repository,omitempty"`
+	Ref        string `json:"ref,omitempty"`
+	// Proven are the repository and the ref of an identity token that was checked. It is not read
+	// from requests.
+	Proven bool `json:"-"`
+}
+
+// Called is a call and what became of it.
+type Called struct {
+	ID     string   `json:"id"`
+	Thread ThreadID `json:"thread,omitempty"` // its conversation
+	Executed
+}
+
+// Output is a piece of what a command prints while it runs.
+type Output struct {
+	Stdout string `json:"stdout,omitempty"`
+	Stderr string `json:"stderr,omitempty"`
+	// End says that the pieces before it are all that the command has printed.
+	End bool `json:"end,omitempty"`
+}
+
+// Callable is a tool that programs may call.
+type Callable struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Schema      json.RawMessage `json:"schema"`
+}
+
+// CallsRefused is an error whose sentence is for whoever asks.
+type CallsRefused struct {
+	Sentence string
+	// Conflict says that the key is another call's, Missing that there is no such call.
+	Conflict, Missing bool
+}
+
+// Error implements error.
+func (r *CallsRefused) Error() string { return r.Sentence }
+
+// Calls lets programs and people ask over an API. A call is its asker's alone. It is safe for
+// concurrent use; errors for the asker are [*CallsRefused].
+type Calls interface {
+	// Ask begins a call, which is durable then, or finds it by its key.
+	Ask(ctx context.Context, by User, groups []string, a Asking) (Called, error)
+	// Wait says what became of a call as soon as its state is not seen, and after a time in any case.
+	Wait(ctx context.Context, by User, id string, seen ExecState, within time.Duration) (Called, error)
+	// Open lists the asker's calls that have not ended.
+	Open(ctx context.Context, by User) ([]Called, error)
+	// Withdraw takes back what waits, and stops what runs.
+	Withdraw(ctx context.Context, by User, id string) error
+	// Output passes on what the command prints, from its beginning, until it has ended or the context
+	// has. It passes nothing on where another process runs it.
+	Output(ctx context.Context, by User, id string, pass func(Output) error) error
+	// Last is about the last command of a thread, whoever asked for it.
+	Last(ctx context.Context, thread ThreadID) (Executed, error)
+	// Callable lists the tools that may be called.
+	Callable() []Callable
+}

@@ -1,0 +1,132 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"countersign/adapters/chat"
+)
+
+const (
+	callsPath = "/api/calls"
+	// maxWait is how long a request may wait for news of a call.
+	maxWait = 50 * time.Second
+	// asksAtOnce is how many calls one token may begin at once, and asksPerSecond how many more each
+	// second: most are reads, which ask nobody.
+	asksAtOnce, asksPerSecond = 200, 20
+)
+
+// asker is who a session's calls are for.
+func (s session) asker() chat.User { return chat.User{ID: userID(s.user), Name: s.user} }
+
+// waiting is how long a request wants to wait, for which it gets the time to be answered.
+func waiting(w http.ResponseWriter, r *http.Request) time.Duration {
+	n, _ := strconv.Atoi(r.URL.Query().Get("wait")) // what is no number is none
+	within := min(time.Duration(max(n, 0))*time.Second, maxWait)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within + writeTime)) // not every server has one
+	return within
+}
+
+func (a *Adapter) answerCall(w http.ResponseWriter, r *http.Request, c chat.Called, err error) {
+	var no *chat.CallsRefused
+	switch {
+	case err == nil:
+		answer(w, http.StatusOK, c)
+	case errors.As(err, &no) && no.Missing:
+		fail(w, http.StatusNotFound, no.Sentence)
+	case errors.As(err, &no) && no.Conflict:
+		fail(w, http.StatusConflict, no.Sentence)
+	case errors.As(err, &no):
+		fail(w, http.StatusBadRequest, no.Sentence)
+	case r.Context().Err() != nil: // nobody reads it
+	default:
+		a.failStore(r.Context(), w, err)
+	}
+}
+
+// ask begins a call.
+func (a *Adapter) ask(w http.ResponseWriter, r *http.Request, s session) {
+	var in chat.Asking
+	if !read(w, r, &in) {
+		return
+	}
+	within := waiting(w, r)
+	c, err := a.programs.Ask(r.Context(), s.asker(), s.groups, in)
+	if err == nil && within > 0 {
+		c, err = a.programs.Wait(r.Context(), s.asker(), c.ID, "", within)
+	}
+	a.answerCall(w, r, c, err)
+}
+
+// readCall answers what became of a call, once there is news.
+func (a *Adapter) readCall(w http.ResponseWriter, r *http.Request, s session) {
+	c, err := a.programs.Wait(r.Context(), s.asker(), r.PathValue("id"), chat.ExecState(r.URL.Query().Get("seen")), waiting(w, r))
+	a.answerCall(w, r, c, err)
+}
+
+// listCalls lists the calls that have not ended.
+func (a *Adapter) listCalls(w http.ResponseWriter, r *http.Request, s session) {
+	all, err := a.programs.Open(r.Context(), s.asker())
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"calls": all})
+}
+
+// followCall streams what a command prints, a JSON object in each line.
+func (a *Adapter) followCall(w http.ResponseWriter, r *http.Request, s session) {
+	c, begun := http.NewResponseController(w), false
+	begin := func() {
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			w.WriteHeader(http.StatusOK)
+		}
+	}
+	enc := json.NewEncoder(w)
+	err := a.programs.Output(r.Context(), s.asker(), r.PathValue("id"), func(p chat.Output) error {
+		begin()
+		_ = c.SetWriteDeadline(time.Now().Add(writeTime)) // not every server has one
+		if err := enc.Encode(p); err != nil {
+			return err
+		}
+		return c.Flush()
+	})
+	if err != nil && !begun {
+		a.answerCall(w, r, chat.Called{}, err)
+		return
+	}
+	begin()
+}
+
+// withdrawCall takes a call back.
+func (a *Adapter) withdrawCall(w http.ResponseWriter, r *http.Request, s session) {
+	if err := a.programs.Withdraw(r.Context(), s.asker(), r.PathValue("id")); err != nil {
+		a.answerCall(w, r, chat.Called{}, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// readExec answers what became of the thread's last command.
+func (a *Adapter) readExec(w http.ResponseWriter, r *http.Request, _ session) {
+	id, ok := a.openThread(w, r, r.PathValue("id"))
+	if !ok {
+		return
+	}
+	x, err := a.programs.Last(r.Context(), threadID(id))
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	answer(w, http.StatusOK, x)
+}
+
+// listTools lists what programs may call.
+func (a *Adapter) listTools(w http.ResponseWriter, _ *http.Request, _ session) {
+	answer(w, http.StatusOK, map[string]any{"tools": a.programs.Callable()})
+}

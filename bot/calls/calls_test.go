@@ -1,0 +1,261 @@
+package calls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent"
+	"countersign/store"
+	"countersign/store/mem"
+	"countersign/tools"
+)
+
+// world is a bot of which only the beginnings of calls are real.
+type world struct {
+	*Calls
+	mu     sync.Mutex
+	asked  []chat.Event
+	why    string
+	opened map[string]string // channel by key
+	said   []chat.Event
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	db := mem.Open()
+	t.Cleanup(func() { _ = db.Close() })
+	w := &world{opened: map[string]string{}}
+	w.Calls = New(Config{
+		DB: db, Channel: func() string { return "" }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Redact: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") },
+		Clean:  func() Cleaner { return plainCleaner{} },
+		Opener: func(scheme string) chat.Opener {
+			if scheme != "web" {
+				return nil
+			}
+			return w
+		},
+		Ask: func(_ context.Context, ev chat.Event, _ agent.Command) (string, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.asked = append(w.asked, ev)
+			return w.why, nil
+		},
+		Deliver: func(_ context.Context, ev chat.Event) error { w.said = append(w.said, ev); return nil },
+		Tools:   func() []chat.Callable { return nil },
+	})
+	return w
+}
+
+type plainCleaner struct{}
+
+func (plainCleaner) Write(s string) string { return s }
+func (plainCleaner) Flush() string         { return "" }
+
+func (w *world) Open(_ context.Context, channel, key string, p chat.Post) (chat.ThreadID, chat.MessageRef, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened[key] = p.Text
+	return chat.ThreadID("web:" + key), "", nil
+}
+
+var alice = chat.User{ID: "web:alice", Name: "alice"}
+
+func TestTheSameKeyIsTheSameCall(t *testing.T) {
+	w := newWorld(t)
+	ask := chat.Asking{Key: "k", Target: "local", Command: "uptime"}
+	one, err := w.Ask(t.Context(), alice, nil, ask)
+	two, err2 := w.Ask(t.Context(), alice, nil, ask)
+	if err != nil || err2 != nil || one.ID != two.ID || one.Thread != two.Thread || len(w.opened) != 1 {
+		t.Errorf("%+v %+v %v %v, opened %v", one, two, err, err2, w.opened)
+	}
+	for _, ev := range w.asked {
+		if ev.ID != w.asked[0].ID { // the agent takes each event once
+			t.Errorf("begun as %q and %q", ev.ID, w.asked[0].ID)
+		}
+	}
+	ask.Command = "reboot"
+	var no *chat.CallsRefused
+	if _, err := w.Ask(t.Context(), alice, nil, ask); !errors.As(err, &no) || !no.Conflict {
+		t.Errorf("another command with the key: %v", err)
+	}
+	if x, err := w.Ask(t.Context(), chat.User{ID: "web:bob", Name: "bob"}, nil, ask); err != nil || x.ID == one.ID {
+		t.Errorf("somebody else's key: %+v %v", x, err)
+	}
+}
+
+func TestACallIsItsAskersAlone(t *testing.T) {
+	w := newWorld(t)
+	one, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "local", Command: "uptime"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := chat.User{ID: "web:bob"}
+	var no *chat.CallsRefused
+	if _, err := w.Wait(t.Context(), bob, one.ID, "", 0); !errors.As(err, &no) || !no.Missing {
+		t.Errorf("read: %v", err)
+	}
+	if err := w.Withdraw(t.Context(), bob, one.ID); !errors.As(err, &no) || !no.Missing || len(w.said) > 0 {
+		t.Errorf("withdrawn: %v %v", err, w.said)
+	}
+	if err := w.Output(t.Context(), bob, one.ID, func(chat.Output) error { return nil }); !errors.As(err, &no) {
+		t.Errorf("its output: %v", err)
+	}
+	if all, err := w.Calls.Open(t.Context(), bob); err != nil || len(all) != 0 {
+		t.Errorf("listed: %v %v", all, err)
+	}
+	if all, err := w.Calls.Open(t.Context(), alice); err != nil || len(all) != 1 {
+		t.Errorf("its own list: %v %v", all, err)
+	}
+}
+
+func TestATaskIsOneConversationUnlessItsCallsAreOpenSideBySide(t *testing.T) {
+	w := newWorld(t)
+	ask := func(key, task string) chat.Called {
+		t.Helper()
+		x, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: key, Task: task, Target: "local", Command: "uptime", Way: "mcp", Program: "coder"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	over := func(x chat.Called) {
+		t.Helper()
+		if err := w.cfg.DB.Update(t.Context(), func(tx store.Tx) error {
+			Refuse(tx, chat.EventID(prefix+x.ID), "it is over")
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := ask("1", "a")
+	beside := ask("2", "a")
+	if one.Thread == beside.Thread {
+		t.Errorf("two open calls are in %s", one.Thread)
+	}
+	over(one)
+	if next := ask("3", "a"); next.Thread != one.Thread {
+		t.Errorf("after the first has ended: %s, and it was in %s", next.Thread, one.Thread)
+	}
+	if other := ask("4", "b"); other.Thread == one.Thread || other.Thread == beside.Thread {
+		t.Errorf("another task is in %s", other.Thread)
+	}
+	for i := range maxBeside + 2 {
+		_, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: fmt.Sprint("many", i), Task: "a", Target: "local", Command: "uptime", Way: "mcp", Program: "coder"})
+		if no := (*chat.CallsRefused)(nil); err != nil && !errors.As(err, &no) {
+			t.Fatal(err)
+		} else if err != nil {
+			return
+		}
+	}
+	t.Error("any number of calls can be open side by side")
+}
+
+func TestWhatCantBeginSaysWhy(t *testing.T) {
+	w := newWorld(t)
+	w.why = "You can't use that."
+	x, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "local", Command: "uptime"})
+	if err != nil || x.State != chat.ExecDone || !x.Failed || x.Note != "You can't use that" {
+		t.Errorf("%+v %v", x, err)
+	}
+	for what, a := range map[string]chat.Asking{
+		"no key": {Target: "local", Command: "ls"}, "a huge key": {Key: strings.Repeat("k", 200), Target: "local", Command: "ls"}, "nothing": {Key: "1"},
+		"both": {Key: "2", Command: "ls", Tool: "read_file"}, "no target": {Key: "3", Command: "ls"}, "a NUL": {Key: "4", Target: "local", Command: "ls\x00"},
+		"a huge command": {Key: "5", Target: "local", Command: strings.Repeat("x", maxCommand+1)}, "arguments that are none": {Key: "6", Tool: "read_file", Args: []byte("{")},
+		"a job without a token": {Key: "7", Target: "local", Command: "ls", Way: "job"}, "an unknown way": {Key: "8", Target: "local", Command: "ls", Way: "magic"},
+	} {
+		var no *chat.CallsRefused
+		if x, err := w.Ask(t.Context(), alice, nil, a); !errors.As(err, &no) || strings.Count(no.Sentence, "\n") > 0 {
+			t.Errorf("%s: %+v %v", what, x, err)
+		}
+	}
+	if len(w.asked) != 1 {
+		t.Errorf("%d were asked", len(w.asked))
+	}
+}
+
+func TestSecretsStayOutOfTheConversationsTitle(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "local", Command: "login hunter2"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range w.opened {
+		if strings.Contains(text, "hunter2") || !strings.Contains(text, "local: login") {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
+// Whoever looks at a running command's output gets it from its beginning, and learns whether that was
+// all.
+func TestOutputIsStreamedFromItsBeginning(t *testing.T) {
+	w := newWorld(t)
+	hear, end := w.Begin("web:t", "c1")
+	hear(tools.Event{Kind: tools.Stdout, Text: "one\n"})
+	w.streams.mu.Lock()
+	s := w.streams.all[streamName("web:t", "c1")]
+	w.streams.mu.Unlock()
+	pieces, over, more := s.from(0)
+	if len(pieces) != 1 || pieces[0].Stdout != "one\n" || over {
+		t.Fatalf("%+v %v", pieces, over)
+	}
+	hear(tools.Event{Kind: tools.Stderr, Text: "two\n"})
+	<-more
+	end()
+	if pieces, over, _ = s.from(1); len(pieces) != 2 || pieces[0].Stderr != "two\n" || !pieces[1].End || !over {
+		t.Errorf("%+v %v", pieces, over)
+	}
+	if len(w.streams.all) != 0 {
+		t.Error("it is kept after its end")
+	}
+	hear, end = w.Begin("web:t", "c2")
+	s = w.streams.all[streamName("web:t", "c2")]
+	for range 10 {
+		hear(tools.Event{Kind: tools.Stdout, Text: strings.Repeat("x", maxHeld/5)})
+	}
+	end()
+	if pieces, over, _ = s.from(0); len(pieces) != 0 || !over {
+		t.Errorf("a huge output: %d pieces, %v", len(pieces), over)
+	}
+}
+
+// A program that runs what is allowed itself has no use for a decision once it has gone.
+func TestWhatAProgramAskedForThatHasGoneIsTakenBack(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now()
+	var mu sync.Mutex
+	w.cfg.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	x, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Tool: "allow_command", Args: []byte("{}"), Way: "hook", Program: "coder"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.Wait(ctx, alice, x.ID, "", time.Minute); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if len(w.gone) != 1 {
+		t.Fatal("nobody noticed that it has gone")
+	}
+	w.takeBack(t.Context(), <-w.gone)
+	if len(w.said) != 1 || w.said[0].Text != "stop" || w.said[0].From != alice {
+		t.Errorf("%+v", w.said)
+	}
+	// One that asks again meanwhile has only lost its connection.
+	l := left{x.ID, alice, now}
+	now = now.Add(time.Second)
+	if err := w.heard(t.Context(), x.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.takeBack(t.Context(), l)
+	if len(w.said) != 1 {
+		t.Errorf("%+v", w.said)
+	}
+}

@@ -1,0 +1,137 @@
+package client
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"countersign/internal/config"
+	"countersign/internal/words"
+)
+
+//go:embed opencode.js
+var opencodePlugin string
+
+// install has a program ask. files says that it also asks before it changes files.
+func (h hooked) install(in io.Reader, out io.Writer, files bool) error {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(home, filepath.FromSlash(h.File))
+	if place, err := filepath.EvalSymlinks(file); err == nil {
+		file = place // settings that are kept elsewhere stay there
+	}
+	was, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	matched := h.Shells
+	if files {
+		matched = slices.Concat(h.Shells, h.Edits)
+	}
+	now, shown, err := h.plugin(program, matched)
+	if h.Limit > 0 {
+		now, shown, err = h.settings(file, was, program, matched)
+	}
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(bytes.TrimSpace(was), bytes.TrimSpace(now)) {
+		_, _ = fmt.Fprintf(out, "%s asks already, by %s.\n", h.Name, file)
+		return nil
+	}
+	_, _ = fmt.Fprintf(out, "This goes into %s; what else it has stays:\n\n  %s\n\nWrite yes: ", file, shown)
+	var answer string
+	if _, err := fmt.Fscanln(in, &answer); err != nil || answer != "yes" {
+		return config.Errorf("nothing was written")
+	}
+	mode := os.FileMode(0o600)
+	if st, err := os.Stat(file); err == nil {
+		mode = st.Mode().Perm()
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	tmp := file + ".countersign-new"
+	if err := os.WriteFile(tmp, now, mode); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, file); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "%s asks from its next start on. If this machine isn't signed in yet: %s login LINK\n", h.Name, words.Program())
+	return nil
+}
+
+// plugin is a program's plugin, which has a file of its own.
+func (h hooked) plugin(program string, tools []string) (now []byte, shown string, err error) {
+	name, err := json.Marshal(program)
+	if err != nil {
+		return nil, "", err
+	}
+	list, err := json.Marshal(tools)
+	if err != nil {
+		return nil, "", err
+	}
+	text := strings.NewReplacer("PROGRAM", string(name), "TOOLS", string(list)).Replace(opencodePlugin)
+	return []byte(text), strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  "), nil
+}
+
+// settings adds the hook to a program's settings.
+func (h hooked) settings(file string, was []byte, program string, tools []string) (now []byte, shown string, err error) {
+	settings := map[string]any{}
+	if len(bytes.TrimSpace(was)) > 0 {
+		d := json.NewDecoder(bytes.NewReader(was))
+		d.UseNumber() // as they were written
+		if err := d.Decode(&settings); err != nil {
+			return nil, "", config.Errorf("%s isn't valid JSON: %v. Repair it, or add the hook by hand", file, err)
+		}
+	}
+	command := strconv.Quote(program) + " hook " + h.ID
+	if strings.Trim(program, plain) == "" {
+		command = program + " hook " + h.ID
+	}
+	entry := map[string]any{"matcher": strings.Join(tools, "|"), "hooks": []any{map[string]any{"type": "command", "command": command, "timeout": h.Limit}}}
+	all, ok := settings["hooks"].(map[string]any)
+	if !ok {
+		if settings["hooks"] != nil {
+			return nil, "", config.Errorf(`"hooks" in %s has a form that is not known here; add the hook by hand`, file)
+		}
+		all = map[string]any{}
+	}
+	event := h.Events[0]
+	list, ok := all[event].([]any)
+	if !ok && all[event] != nil {
+		return nil, "", config.Errorf(`"hooks.%s" in %s has a form that is not known here; add the hook by hand`, event, file)
+	}
+	list = slices.DeleteFunc(list, func(x any) bool { // an entry of another version, or from another place
+		raw, _ := json.Marshal(x)
+		group, _ := x.(map[string]any)
+		in, _ := group["hooks"].([]any)
+		return len(in) == 1 && bytes.Contains(raw, []byte(" hook "+h.ID+`"`))
+	})
+	all[event] = append(list, entry)
+	settings["hooks"] = all
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(settings); err != nil {
+		return nil, "", err
+	}
+	raw, err := json.MarshalIndent(map[string]any{"hooks": map[string]any{event: []any{entry}}}, "  ", "  ")
+	return text.Bytes(), string(raw), err
+}
