@@ -17,7 +17,7 @@ ARG CGO_ENABLED=1
 RUN set -eu; \
     deploy/build.sh /out; \
     mkdir /out/bin; \
-    mv /out/bot /out/countersign /out/countersign-runner /out/countersign-signer /out/countersign-verify /out/countersign-witness /out/bin/; \
+    mv /out/bot /out/countersign /out/countersign-hook /out/countersign-runner /out/countersign-signer /out/countersign-verify /out/countersign-witness /out/bin/; \
     [ ! -f /out/countersign-parser ] || mv /out/countersign-parser /out/bin/
 
 FROM ${BASE} AS runtime

@@ -39,8 +39,9 @@ if [ "$cgo" = 1 ]; then
 	go build -trimpath -buildvcs=false -tags netgo,osusergo -ldflags "$ldflags ${static:-}" -o "$out/countersign-parser" ./cmd/countersign-parser
 	programs="$programs ./cmd/countersign-parser"
 fi
+# Of modules that the program has, like those below.
+CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$out/countersign-hook" ./cmd/countersign-hook
 if [ "$goos" = linux ]; then
-	# Of modules that the program has, too.
 	for name in countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do
 		CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$out/$name" "./cmd/$name"
 	done
@@ -85,7 +86,7 @@ if [ "$cgo" = 1 ]; then
 	fi
 fi
 cp LICENSE docs/example.yaml "$out/"
-for file in bot countersign-parser countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do
+for file in bot countersign-hook countersign-parser countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do
 	[ ! -f "$out/$file" ] || chmod 755 "$out/$file"
 done
 chmod 644 "$notices" "$out/LICENSE" "$out/example.yaml"

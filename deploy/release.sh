@@ -65,7 +65,7 @@ cp docs/*.md "$dir/docs/"
 cp deploy/countersign.service deploy/README.md CHANGELOG.md SECURITY.md "$dir/"
 find "$dir" -type f -exec chmod 644 {} +
 chmod 755 "$dir" "$dir/docs"
-for file in bot countersign-parser countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do
+for file in bot countersign-hook countersign-parser countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do
 	[ ! -f "$dir/$file" ] || chmod 755 "$dir/$file"
 done
 

@@ -269,7 +269,7 @@ func inArchive(t *testing.T, files map[string]file) {
 	if err != nil || !strings.Contains(string(out), version) || !strings.Contains(string(out), commit) {
 		t.Errorf("bot version says %q and ends with %v; version and commit are missing", out, err)
 	}
-	for name, arg := range map[string]string{"countersign-lock": "version", "countersign-runner": "version", "countersign-signer": "--version", "countersign-verify": "--version", "countersign-witness": "--version"} {
+	for name, arg := range map[string]string{"countersign-hook": "version", "countersign-lock": "version", "countersign-runner": "version", "countersign-signer": "--version", "countersign-verify": "--version", "countersign-witness": "--version"} {
 		helper := files[name]
 		if err := os.WriteFile(path+name, helper.text, 0o700); err != nil {
 			t.Fatal(err)

@@ -5,96 +5,27 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"countersign/client"
+	"countersign/internal/account"
 	"countersign/internal/config"
 	"countersign/internal/words"
 )
 
-const (
-	patience = 30 * time.Second
-	fileName = "client.json"
-)
-
 // Account is who is signed in where.
-type Account struct {
-	URL   string `json:"url"`
-	Token string `json:"token"`
-	ID    string `json:"id"` // of the token, to end it
-	User  string `json:"user"`
-}
+type Account = account.Account
 
-func accountFile() (string, error) {
-	dir, err := config.UserDir()
-	return filepath.Join(dir, fileName), err
-}
-
-// Load is the account of the environment (COUNTERSIGN_URL and COUNTERSIGN_TOKEN), or the one that
-// signed in last.
-func Load() (a Account, err error) {
-	if token := os.Getenv("COUNTERSIGN_TOKEN"); token != "" {
-		if a = (Account{URL: os.Getenv("COUNTERSIGN_URL"), Token: token}); a.URL == "" {
-			return a, config.Errorf("COUNTERSIGN_TOKEN is set, and COUNTERSIGN_URL is not; set it to the bot's address")
-		}
-		return a, nil
-	}
-	path, err := accountFile()
+// Load is the account of the environment, or the one that signed in last.
+func Load() (Account, error) {
+	a, err := account.Load()
 	if err != nil {
-		return a, err
-	}
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return a, config.Errorf("this command line is not signed in; run %[1]s login LINK with a link that %[1]s login NAME prints on the bot's machine", words.Program())
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &a)
-	}
-	if err != nil {
-		return a, config.Errorf("%s can't be read (%v); sign in again with %s login LINK", path, err, words.Program())
+		return a, config.Errorf("%v", err)
 	}
 	return a, nil
-}
-
-// Save keeps an account for the next commands.
-func (a Account) Save() error {
-	path, err := accountFile()
-	if err != nil {
-		return err
-	}
-	raw, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("the token can't be kept (%w); print it with --print", err)
-	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		return fmt.Errorf("the token can't be kept (%w); print it with --print", err)
-	}
-	return os.Chmod(path, 0o600) // it may have been there
-}
-
-// Forget removes what Save kept.
-func Forget() error {
-	path, err := accountFile()
-	if err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the token can't be removed (%w)", err)
-	}
-	return nil
 }
 
 // Client talks to a bot. It is safe for concurrent use.

@@ -16,7 +16,9 @@ import (
 	"golang.org/x/term"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/visible"
 	"countersign/client"
+	"countersign/internal/account"
 	"countersign/internal/config"
 	"countersign/internal/words"
 )
@@ -118,7 +120,7 @@ func completes[T any](n int, find func(ctx context.Context, cl *Client, args []s
 		list, _ := find(cmd.Context(), New(a), args) // no list is no help
 		for _, x := range list {
 			what, is := show(x)
-			out = append(out, what+"\t"+oneLine(is))
+			out = append(out, what+"\t"+visible.Line(is))
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -190,7 +192,7 @@ func tell(out io.Writer, p page, seen map[uint64]string) {
 			continue
 		}
 		seen[m.Seq] = text
-		_, _ = fmt.Fprintf(out, "%s %s\n%s\n\n", m.At.Local().Format("15:04"), oneLine(m.From.Name), text)
+		_, _ = fmt.Fprintf(out, "%s %s\n%s\n\n", m.At.Local().Format("15:04"), visible.Line(m.From.Name), text)
 	}
 }
 
@@ -517,7 +519,7 @@ func logoutCommand() *cobra.Command {
 			if over, ok := errors.AsType[*client.Refusal](err); ok && over.Status == http.StatusUnauthorized {
 				err = nil // it had ended
 			}
-			return errors.Join(err, Forget())
+			return errors.Join(err, account.Forget())
 		},
 	}
 }
@@ -535,6 +537,6 @@ func Login(ctx context.Context, out io.Writer, link string, w Wish, show bool) e
 	if err := a.Save(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "Signed in at %s as %s, for %d days. %s logout ends it.\n", a.URL, oneLine(a.User), w.Days, words.Program())
+	_, err = fmt.Fprintf(out, "Signed in at %s as %s, for %d days. %s logout ends it.\n", a.URL, visible.Line(a.User), w.Days, words.Program())
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"countersign/adapters/chat/visible"
 	"countersign/client"
 	"countersign/internal/cli"
 	"countersign/internal/config"
@@ -164,13 +165,6 @@ func (c *Client) await(ctx context.Context, out, errs io.Writer, call *client.Ca
 	return c.executed(f, x)
 }
 
-// withdraw takes back what an interrupted command has asked for, and stops what runs.
-func withdraw(call *client.Call) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_ = call.Withdraw(ctx) // nobody is there to be told
-}
-
 // following prints what a command prints while it runs.
 type following struct {
 	out, errs io.Writer
@@ -225,13 +219,13 @@ func (c *Client) executed(f *following, x client.Result) error {
 	}
 	switch {
 	case x.Unknown:
-		return cli.Exit(execUnknown, "nobody knows how it ended: "+oneLine(x.Note))
+		return cli.Exit(execUnknown, "nobody knows how it ended: "+visible.Line(x.Note))
 	case x.ExitCode != nil && *x.ExitCode == 0:
 		return nil
 	case x.ExitCode != nil:
 		return cli.Exit(*x.ExitCode, "")
 	}
-	return cli.Exit(execNotRun, "not run: "+oneLine(x.Note))
+	return cli.Exit(execNotRun, "not run: "+visible.Line(x.Note))
 }
 
 // safely is text for a writer: as it is for programs, and without what a terminal would obey.

@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"countersign/internal/config"
+	"countersign/internal/hook"
 	"countersign/internal/words"
 )
 
@@ -21,7 +21,7 @@ import (
 var opencodePlugin string
 
 // install has a program ask. files says that it also asks before it changes files.
-func (h hooked) install(in io.Reader, out io.Writer, files bool) error {
+func install(h hook.Program, in io.Reader, out io.Writer, files bool) error {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (h hooked) install(in io.Reader, out io.Writer, files bool) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	program, err := os.Executable()
+	program, err := asking(h)
 	if err != nil {
 		return err
 	}
@@ -42,9 +42,9 @@ func (h hooked) install(in io.Reader, out io.Writer, files bool) error {
 	if files {
 		matched = slices.Concat(h.Shells, h.Edits)
 	}
-	now, shown, err := h.plugin(program, matched)
+	now, shown, err := plugin(program, matched)
 	if h.Limit > 0 {
-		now, shown, err = h.settings(file, was, program, matched)
+		now, shown, err = settingsOf(h, file, was, program, matched)
 	}
 	if err != nil {
 		return err
@@ -76,8 +76,22 @@ func (h hooked) install(in io.Reader, out io.Writer, files bool) error {
 	return nil
 }
 
+// asking is the command that asks: the small program beside this one, which starts faster, or else
+// this one.
+func asking(h hook.Program) ([]string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	small := filepath.Join(filepath.Dir(program), "countersign-hook")
+	if st, err := os.Stat(small); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+		return []string{small, h.ID}, nil
+	}
+	return []string{program, "hook", h.ID}, nil
+}
+
 // plugin is a program's plugin, which has a file of its own.
-func (h hooked) plugin(program string, tools []string) (now []byte, shown string, err error) {
+func plugin(program []string, tools []string) (now []byte, shown string, err error) {
 	name, err := json.Marshal(program)
 	if err != nil {
 		return nil, "", err
@@ -91,7 +105,7 @@ func (h hooked) plugin(program string, tools []string) (now []byte, shown string
 }
 
 // settings adds the hook to a program's settings.
-func (h hooked) settings(file string, was []byte, program string, tools []string) (now []byte, shown string, err error) {
+func settingsOf(h hook.Program, file string, was []byte, program, tools []string) (now []byte, shown string, err error) {
 	settings := map[string]any{}
 	if len(bytes.TrimSpace(was)) > 0 {
 		d := json.NewDecoder(bytes.NewReader(was))
@@ -100,9 +114,9 @@ func (h hooked) settings(file string, was []byte, program string, tools []string
 			return nil, "", config.Errorf("%s isn't valid JSON: %v. Repair it, or add the hook by hand", file, err)
 		}
 	}
-	command := strconv.Quote(program) + " hook " + h.ID
-	if strings.Trim(program, plain) == "" {
-		command = program + " hook " + h.ID
+	command, err := quoted(program)
+	if err != nil {
+		return nil, "", err
 	}
 	entry := map[string]any{"matcher": strings.Join(tools, "|"), "hooks": []any{map[string]any{"type": "command", "command": command, "timeout": h.Limit}}}
 	all, ok := settings["hooks"].(map[string]any)
@@ -121,7 +135,7 @@ func (h hooked) settings(file string, was []byte, program string, tools []string
 		raw, _ := json.Marshal(x)
 		group, _ := x.(map[string]any)
 		in, _ := group["hooks"].([]any)
-		return len(in) == 1 && bytes.Contains(raw, []byte(" hook "+h.ID+`"`))
+		return len(in) == 1 && bytes.Contains(raw, []byte("hook "+h.ID+`"`))
 	})
 	all[event] = append(list, entry)
 	settings["hooks"] = all

@@ -5,6 +5,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"countersign/client"
+	"countersign/internal/hook"
 	"countersign/internal/mcpserver"
 )
 
@@ -18,7 +19,7 @@ func mcpCommand(version string) *cobra.Command {
 			}
 			c, ctx := New(account), cmd.Context()
 			s, err := mcpserver.Config{
-				Client: c.Client, Version: version, Task: client.NewKey(), Host: hostName(), Repository: repository("."),
+				Client: c.Client, Version: version, Task: client.NewKey(), Host: hook.HostName(), Repository: hook.Repository("."),
 				Card: func(thread string) string { return c.base + "/#t=" + thread },
 			}.Server(ctx)
 			if err != nil {

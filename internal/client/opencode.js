@@ -7,7 +7,7 @@ const tools = TOOLS
 // ask returns the bot's answer, or nothing where there is none.
 function ask(question) {
   return new Promise((done) => {
-    const child = spawn(program, ["hook", "opencode"], { stdio: ["pipe", "pipe", "ignore"] })
+    const child = spawn(program[0], program.slice(1), { stdio: ["pipe", "pipe", "ignore"] })
     let out = ""
     child.stdout.on("data", (piece) => (out += piece))
     child.on("error", () => done(undefined))

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"countersign/adapters/chat/visible"
 	"countersign/internal/config"
 	"countersign/targets/record"
 )
@@ -143,7 +144,7 @@ func logsCommand() *cobra.Command {
 					if key := fmt.Sprint(items[i]); !seen[key] {
 						seen[key] = true
 						for i := range r {
-							r[i] = oneLine(r[i])
+							r[i] = visible.Line(r[i])
 						}
 						_, _ = fmt.Fprintln(out, strings.TrimRight(strings.Join(r, "  "), " "))
 					}

@@ -58,20 +58,11 @@ func (o *output) print(w io.Writer, value any, columns []string, rows [][]string
 	}
 	for _, r := range rows {
 		for i := range r {
-			r[i] = oneLine(r[i])
+			r[i] = visible.Line(r[i])
 		}
 		_, _ = fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
 	return t.Flush()
-}
-
-// oneLine is text of others as a cell.
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(visible.Text(s)), " ")
-	if r := []rune(s); len(r) > 100 {
-		s = string(r[:100]) + "…"
-	}
-	return s
 }
 
 // shown is text of others on a terminal: what hides or moves is made visible.

@@ -288,7 +288,7 @@ func (a *attached) take(ctx context.Context) error {
 
 // give hands the keyboard back to the bot.
 func (a *attached) give() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := a.c.say(ctx, a.thread, "give "+a.t.Keyboard); err != nil {
 		_, _ = fmt.Fprintf(a.out, "\r\nThe keyboard is still yours (%v); write give %s in the conversation.\r\n", err, a.t.Keyboard)

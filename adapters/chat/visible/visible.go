@@ -93,3 +93,12 @@ func field(s string, name bool) string {
 // Below is the text of a labelled line with other such lines below it: only a label
 // begins a line.
 func Below(s string) string { return strings.ReplaceAll(s, "\n", "\n    ") }
+
+// Line is a text in one line, of at most 100 characters, for a list or the end of a sentence.
+func Line(s string) string {
+	s = strings.Join(strings.Fields(Text(s)), " ")
+	if r := []rune(s); len(r) > 100 {
+		s = string(r[:100]) + "…"
+	}
+	return s
+}

@@ -1,4 +1,4 @@
-package client
+package hook
 
 import (
 	"crypto/sha256"
@@ -122,8 +122,8 @@ func changedFile(was []namedFile) string {
 	return ""
 }
 
-// repository says what a directory is a checkout of ("github.com/acme/shop"), or is "".
-func repository(dir string) string {
+// Repository says what a directory is a checkout of ("github.com/acme/shop"), or is "".
+func Repository(dir string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return ""

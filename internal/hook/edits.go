@@ -1,4 +1,4 @@
-package client
+package hook
 
 import (
 	"crypto/sha256"
@@ -160,7 +160,7 @@ func (e editAsked) call() (string, any) {
 		Path   string `json:"path"`
 		Change string `json:"change"`
 		Digest string `json:"digest,omitempty"`
-	}{hostName(), e.path, e.change, e.digest}
+	}{HostName(), e.path, e.change, e.digest}
 }
 
 // became implements question.
