@@ -55,6 +55,8 @@ type Gate interface {
 	// Ask files the request and its card. It is idempotent: a second Ask for the same
 	// call returns the same request.
 	Ask(tx store.Tx, r approvals.Request) approvals.Record
+	// Fold says why a program's request must not be filed: it repeats one, or there are too many.
+	Fold(tx store.Tx, r approvals.Request) (why string)
 	// Consume turns an approval into a permit, once, and writes the intent. If it
 	// refuses, the returned sentence says why.
 	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)

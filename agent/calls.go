@@ -210,10 +210,13 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if !s.turn.reply.Direct || s.scripted() { // a person's own words are not tainted
 			p.Taint = w.taintLine(p.Action)
 		}
-		entry := history.Entry{Kind: history.KindAsk, Scope: s.scope(), Ask: &ask}
+		entry, folded := history.Entry{Kind: history.KindAsk, Scope: s.scope(), Ask: &ask}, ""
 		err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 			if err := w.fence.Check(tx); err != nil {
 				return err
+			}
+			if folded = w.a.cfg.Gate.Fold(tx, p); folded != "" {
+				return nil
 			}
 			rec := w.a.cfg.Gate.Ask(tx, p)
 			ask.Call, ask.Approval, ask.Digest, ask.Expires, ask.Step = p.Call, rec.ID, rec.Digest, rec.ExpiresAt, rec.Basis.Step > 0
@@ -224,6 +227,11 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		})
 		if err != nil {
 			return err
+		}
+		if folded != "" {
+			w.a.cfg.Outbox.Wake(w.thread) // a card has a new count
+			text := tools.ErrorText(tools.Failed("%s", folded))
+			return w.close(ctx, s, history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true, Refused: true})
 		}
 		w.applyEntries(ctx, entry)
 		failpoint.Hit(failpoint.CardRequested)

@@ -110,6 +110,15 @@ func (Ledger) Open(tx store.Tx, r Record) (rec Record, existed bool) {
 	return r, false
 }
 
+// Repeat counts that a program asked for a request once more; ok is false if there is none.
+func (Ledger) Repeat(tx store.Tx, id ID) (r Record, ok bool) {
+	if r, ok = store.Load[Record](tx, recordKey(id)); ok {
+		r.Repeats++
+		save(tx, r)
+	}
+	return r, ok
+}
+
 // nonceLength is the length of a nonce, in characters of 5 bits each.
 const nonceLength = 16
 

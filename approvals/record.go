@@ -21,6 +21,7 @@ type Record struct {
 	Caller    Caller        `json:"caller,omitzero"`     // the program that asked on the requester's behalf
 	Groups    []string      `json:"groups,omitempty"`    // of the requester, as the network vouched for them
 	Revision  int           `json:"revision,omitempty"`  // how often people edited the call; Requester was the last to edit its command
+	Repeats   int           `json:"repeats,omitempty"`   // how often the same program asked for it again
 	DroppedBy chat.User     `json:"dropped_by,omitzero"` // who last dropped steps of it
 	Created   time.Time     `json:"created"`
 	Action    Action        `json:"action"`

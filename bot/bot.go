@@ -279,6 +279,10 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Place:    targets.Place,
 		Reach:    targets.Reach,
 		Passkeys: registry.Book{Site: b.file.Site()}, Origin: b.file.Web.Origin,
+		Limits: func() gate.Limits {
+			p := b.rules.Load().File.Programs
+			return gate.Limits{Open: p.Open, PerHour: p.PerHour}
+		},
 		Used: b.machines.Mark, Labels: func(c approvals.Claim, engine approvals.Judgement) { b.observer.Labels(c, engine) },
 	})
 	runbooks := desk.Runbooks{Library: library, Tools: b.toolbox}
@@ -300,7 +304,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	}
 	records := desk.Records{DB: b.db, Redactor: b.redactor, Outputs: b.outputs, Recordings: b.recordings, Log: b.log}
 	b.calls = calls.New(calls.Config{
-		DB: b.db, Opener: b.networks.Opener, Channel: func() string { return b.file.Programs.Channel }, Tools: b.toolbox.Callables,
+		DB: b.db, Opener: b.networks.Opener, Channel: func() string { return b.rules.Load().File.Programs.Channel }, Tools: b.toolbox.Callables,
 		Ask: func(ctx context.Context, ev chat.Event, what agent.Command) (string, error) {
 			return b.agent.Ask(ctx, ev, what)
 		},

@@ -127,7 +127,7 @@ func (b *Bot) front(ctx context.Context, base string, examples []string) (mux *h
 		mux.Handle("/slack/", events)
 	}
 	api := b.web.Handler()
-	mux.Handle(mcpserver.Path, mcpserver.Handler(mcpserver.HTTPOptions{API: api, Version: b.version}))
+	mux.Handle(mcpserver.Path, mcpserver.Handler(mcpserver.HTTPOptions{API: api, Version: b.version, Metadata: b.web.Metadata}))
 	mux.Handle("/", api)
 	return mux, serveMetrics, nil
 }

@@ -27,6 +27,12 @@ const (
 func (a *Adapter) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/login", a.login)
+	if a.identities != nil {
+		mux.HandleFunc("POST /api/identity", a.exchange)
+		if a.identities.Issuer() != "" {
+			mux.HandleFunc("GET "+MetadataPath, a.resourceMetadata)
+		}
+	}
 	mux.Handle("POST /api/logout", a.leaving(a.logout))
 	mux.Handle("POST /api/logout-everywhere", a.leaving(a.logoutEverywhere))
 	mux.Handle("GET /api/me", a.signed(mayRead, a.me))
@@ -108,6 +114,10 @@ func (a *Adapter) signed(p permission, next func(http.ResponseWriter, *http.Requ
 				said = sayLooksOnly
 			}
 			fail(w, http.StatusForbidden, said)
+			return
+		}
+		if s.scope == scopeAsk && !forPrograms(r) {
+			fail(w, http.StatusForbidden, sayJobsAsk)
 			return
 		}
 		pace := a.acts

@@ -53,6 +53,9 @@ func (a *Adapter) ask(w http.ResponseWriter, r *http.Request, s session) {
 	if !read(w, r, &in) {
 		return
 	}
+	if in.Proven = s.job != nil; in.Proven {
+		in.Way, in.Program, in.Repository, in.Ref = "job", s.job.Program, s.job.Repository, s.job.Ref
+	}
 	within := waiting(w, r)
 	c, err := a.programs.Ask(r.Context(), s.asker(), s.groups, in)
 	if err == nil && within > 0 {

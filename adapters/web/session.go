@@ -117,6 +117,7 @@ type session struct {
 	// program: it came with a token, which no browser sends without being asked to.
 	program bool
 	scope   scope // of that token
+	job     *Job  // that it is for
 }
 
 // may reports whether the person may do something, and the token, if it is one, is good for it.
@@ -134,6 +135,10 @@ func (a *Adapter) csrf(s session) string {
 func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, error) {
 	if token := sentToken(r); token != "" {
 		return a.tokenSession(ctx, token)
+	}
+	if token := a.sentIdentity(r); token != "" {
+		s, ok := a.bearerSession(ctx, token)
+		return s, ok, nil
 	}
 	c, err := r.Cookie(a.cookieName(r, sessionCookie))
 	if err != nil || c.Value == "" || len(c.Value) > 256 {

@@ -26,6 +26,7 @@ type scope string
 
 const (
 	scopeRead scope = "read" // sees what a viewer sees
+	scopeAsk  scope = "ask"  // asks for what its person may, and decides nothing: for programs
 	scopeFull scope = "full" // what its person may do, but for making tokens and links to watch
 )
 
@@ -34,7 +35,7 @@ func (s scope) allows(p permission) bool {
 	switch s {
 	case scopeRead:
 		return p == mayRead
-	case scopeFull:
+	case scopeFull, scopeAsk: // which requests the latter may make, forPrograms says
 		return p == mayRead || p == mayWrite
 	}
 	return false
@@ -50,6 +51,7 @@ type tokenRow struct {
 	Begun   time.Time `json:"begun"`
 	Expires time.Time `json:"expires"`
 	Seen    time.Time `json:"seen,omitzero"` // the last use, to the hour
+	Job     *Job      `json:"job,omitempty"` // that it is for; it can only ask
 }
 
 func tokenKey(token string) []byte { return store.Key(scheme, "token", digest("token", token)) }
@@ -79,7 +81,7 @@ func (a *Adapter) tokenSession(ctx context.Context, token string) (session, bool
 	}
 	s := session{
 		user: row.User, groups: row.Groups, role: a.users(row.User, slices.Clone(row.Groups)), how: byToken, begun: row.Begun, id: string(key),
-		program: true, scope: row.Scope, stale: now.Sub(row.Seen) >= tokenSighted,
+		program: true, scope: row.Scope, job: row.Job, stale: now.Sub(row.Seen) >= tokenSighted,
 	}
 	return s, s.may(mayRead), nil
 }
@@ -163,7 +165,7 @@ func (a *Adapter) makeToken(w http.ResponseWriter, r *http.Request, s session) {
 	case strings.TrimSpace(body.Name) == "" || len(body.Name) > maxTokenName:
 		fail(w, http.StatusBadRequest, sayNamesUse)
 		return
-	case body.Scope != scopeRead && body.Scope != scopeFull:
+	case body.Scope != scopeRead && body.Scope != scopeAsk && body.Scope != scopeFull:
 		fail(w, http.StatusBadRequest, sayScopes)
 		return
 	case body.Days < 1 || life > maxTokenLife:

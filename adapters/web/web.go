@@ -125,6 +125,8 @@ type Config struct {
 	// Recordings of terminals, to be played on the page; nil: none.
 	Recordings Recordings
 	Outputs    Outputs // nil: none is kept
+	// Identities knows whose tokens of other providers are good here; nil: nobody's.
+	Identities Identities
 	// Calls lets programs ask; nil: none can.
 	Calls chat.Calls
 	// Tell is set where several replicas share DB. It is called in every transaction
@@ -168,6 +170,7 @@ type Adapter struct {
 	lists      Lists
 	passkeys   Passkeys            // nil: there are none
 	programs   chat.Calls          // nil: programs can't ask
+	identities Identities          // nil: there are none
 	pusher     Pusher              // nil: nobody gets any
 	redact     func(string) string // never nil
 	pushes     sync.WaitGroup
@@ -264,7 +267,7 @@ func New(cfg Config) (*Adapter, error) {
 		desk:       cfg.Desk,
 		lists:      cfg.Lists,
 		passkeys:   cfg.Passkeys,
-		programs:   cfg.Calls, asks: newBuckets(cfg.Now, asksPerSecond, asksAtOnce),
+		programs:   cfg.Calls, identities: cfg.Identities, asks: newBuckets(cfg.Now, asksPerSecond, asksAtOnce),
 		pusher:     cfg.Push,
 		redact:     cfg.Redact,
 		panes:      cfg.Panes,

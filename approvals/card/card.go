@@ -258,6 +258,9 @@ func footer(r approvals.Record) string {
 	if r.Agent != "" {
 		asked += " through " + line(r.Agent)
 	}
+	if r.Repeats > 0 {
+		asked += fmt.Sprintf(" · asked %d times", r.Repeats+1)
+	}
 	if r.DroppedBy.ID != "" {
 		asked += " · shortened by " + line(nameOf(r.DroppedBy))
 	}

@@ -52,6 +52,8 @@ type Config struct {
 	// Reach reports whether a person may use, in a thread, the host that a command
 	// connects to. nil allows only hosts listed in the classifier's configuration.
 	Reach func(thread chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool
+	// Limits bound what one program may ask for; nil is no bound.
+	Limits func() Limits
 	// Used is called for every approval that is used. Like Labels, it must be quick and
 	// may be called again when a transaction is retried.
 	Used func(approvals.ID, approvals.Action)
@@ -83,6 +85,9 @@ type Gate struct {
 func New(cfg Config) *Gate {
 	if cfg.Used == nil {
 		cfg.Used = func(approvals.ID, approvals.Action) {}
+	}
+	if cfg.Limits == nil {
+		cfg.Limits = func() Limits { return Limits{} }
 	}
 	if cfg.Labels == nil {
 		cfg.Labels = func(approvals.Claim, approvals.Judgement) {}

@@ -37,6 +37,7 @@ type fixture struct {
 	reads     approvals.Reads
 	reach     func(chat.ThreadID, chat.User, []string, risk.Hop) bool
 	classify  func(risk.Text) risk.Verdict
+	limits    gate.Limits
 }
 
 // oncall is the group of the fixture: two people of the console, one of Slack,
@@ -61,7 +62,7 @@ func (f *fixture) configure(t *testing.T, c policy.Config, groups map[string]pol
 	}
 	f.Gate = gate.New(gate.Config{
 		DB: f.db, Policy: func() *policy.Policy { return pol }, Classify: func(tx risk.Text) risk.Verdict { return f.classify(tx) }, Reach: f.reach, Now: func() time.Time { return f.now }, Wake: func(string) {},
-		Passkeys: registry.Book{Site: keySite}, Origin: keySite.Origin,
+		Passkeys: registry.Book{Site: keySite}, Origin: keySite.Origin, Limits: func() gate.Limits { return f.limits },
 		Log: slog.New(slog.DiscardHandler), Place: func(chat.ThreadID, string) gate.Place {
 			return gate.Place{Channel: "web", Approvers: f.approvers, Mode: f.mode, Until: f.until, Reads: f.reads}
 		},

@@ -153,10 +153,19 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 	if c.Replicas.Shared() {
 		cfg.Tell, cfg.Share = c.Replicas.Page, c.Replicas.Live
 	}
+	var provider *oidc.Client
 	if c.Web.OIDC.Issuer != "" {
-		if cfg.OIDC, err = IdentityProvider(c.Web.OIDC, c.OIDCSecret, c.Log); err != nil {
+		if provider, err = IdentityProvider(c.Web.OIDC, c.OIDCSecret, c.Log); err != nil {
 			return nil, err
 		}
+		cfg.OIDC = provider
+	}
+	ids, err := newIdentities(c.Rules().File.Programs.Identities, c.File, c.Web, provider)
+	if err != nil {
+		return nil, err
+	}
+	if ids != nil {
+		cfg.Identities = ids
 	}
 	if c.Web.Origin == "" {
 		u, err := url.Parse(base)

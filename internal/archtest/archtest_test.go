@@ -118,7 +118,7 @@ var inside = map[string]string{
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
 	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/passkey/registry approvals/policy approvals/risk bot/calls bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
-	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/config internal/redact internal/rules store",
+	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/condition internal/config internal/redact internal/rules store",
 	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/outside tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
 	"bot/networks": "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads internal/config internal/failpoint internal/rules store store/outbox store/queue",
@@ -158,6 +158,7 @@ var outside = map[string]string{
 	"github.com/coder/websocket":           "adapters/discord/gateway adapters/slack adapters/web internal/client",
 	"github.com/containerd/errdefs":        "targets/container",
 	"github.com/coreos/go-oidc/v3":         "adapters/web/oidc",
+	"github.com/go-jose/go-jose/v4":        "adapters/web/oidc",
 	"github.com/elastic/go-seccomp-bpf":    "targets/lock",
 	"github.com/go-enry/go-enry/v2":        "tools/code/gen",
 	"github.com/google/jsonschema-go":      "tools",

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
 	"strings"
 
 	"countersign/client"
@@ -19,8 +20,15 @@ import (
 // Account is who is signed in where.
 type Account = account.Account
 
-// Load is the account of the environment, or the one that signed in last.
+// Load is the account of the environment, that of a job in CI, or the one that signed in last.
 func Load() (Account, error) {
+	if os.Getenv("COUNTERSIGN_TOKEN") == "" && client.InJob() {
+		c, token, err := client.ForJob(context.Background())
+		if err != nil {
+			return Account{}, err
+		}
+		return Account{URL: c.Address(), Token: token}, nil
+	}
 	a, err := account.Load()
 	if err != nil {
 		return a, config.Errorf("%v", err)

@@ -88,12 +88,6 @@ type File struct {
 	Programs ProgramsConfig `yaml:"programs"`
 }
 
-// ProgramsConfig is about programs that ask.
-type ProgramsConfig struct {
-	// Channel is where their conversations begin: "web", or a channel like "slack:T0123:C0456".
-	Channel string `yaml:"channel"`
-}
-
 // ModelConfig is about the language model.
 type ModelConfig struct {
 	// Fallback are models of the same server that are asked, in order, when the one before
@@ -217,6 +211,7 @@ func Defaults() File {
 		Recordings: RecordingsConfig{MaxBytes: 50 << 20, Keep: 30 * 24 * time.Hour},
 		Model:      ModelConfig{Window: 128_000},
 		Web:        defaultWeb(),
+		Programs:   ProgramsConfig{Channel: "web", Open: 10, PerHour: 60},
 		Outputs:    OutputsConfig{MaxBytes: output.DefaultMax, Keep: 7 * 24 * time.Hour},
 	}
 }
@@ -273,6 +268,9 @@ func (f File) check(path string) error {
 		return err
 	}
 	if err := f.Audit.check(path); err != nil {
+		return err
+	}
+	if err := f.Programs.check(path); err != nil {
 		return err
 	}
 	if err := f.Tools.Interpreters.Check(); err != nil {

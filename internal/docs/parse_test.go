@@ -81,6 +81,7 @@ var marks = map[string]map[string]string{
 		"prometheus":   "the configuration or rules of Prometheus",
 		"compose":      "a file for docker compose",
 		"k8s":          "manifests of Kubernetes",
+		"github":       "a workflow of GitHub Actions",
 		"values":       "values of a chart",
 		"ci":           "a pipeline of a CI system",
 		"example":      "text that stands for itself",

@@ -297,7 +297,6 @@ type HTTPOptions struct {
 	Version string
 	// Metadata is the address of what says where agents get tokens (RFC 9728), of a request; "" is none.
 	Metadata func(*http.Request) string
-	Card     func(r *http.Request, thread string) string
 }
 
 // Handler serves agents over HTTP (the protocol's "streamable HTTP"). A request brings its token, and

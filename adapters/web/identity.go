@@ -1,0 +1,138 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"countersign/store"
+)
+
+const (
+	// jobTokenLife is how long the token of a job in CI lasts: a job may wait for people.
+	jobTokenLife = 2 * time.Hour
+	// maxJobTokens is how many of a person's name there may be at the same time.
+	maxJobTokens = 500
+	maxIdentity  = 16 << 10 // bytes of an identity token
+	byIdentity   = "identity token"
+)
+
+// Job is a job in CI, as its provider's identity token says it.
+type Job struct {
+	User       string `json:"user"` // who it acts as here
+	Program    string `json:"program"`
+	Repository string `json:"repository,omitempty"`
+	Ref        string `json:"ref,omitempty"`
+}
+
+// Identities knows whose tokens are good here that others have signed. It is safe for concurrent use;
+// the text of an error is one sentence for people.
+type Identities interface {
+	// Job finds the job of an identity token.
+	Job(ctx context.Context, token string) (Job, error)
+	// Person finds the person of an access token for this bot.
+	Person(ctx context.Context, token string) (name string, groups []string, err error)
+	// Issuer gives such access tokens; "" is none.
+	Issuer() string
+}
+
+// exchange gives a job a token of ours for the one of its provider.
+func (a *Adapter) exchange(w http.ResponseWriter, r *http.Request) {
+	v := a.visitor(r)
+	var body struct {
+		Token string `json:"token"`
+	}
+	if !a.logins.allow(neighbourhood(v.address)) {
+		failPace(w, time.Minute, sayTooManyTries)
+		return
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	if body.Token == "" || len(body.Token) > maxIdentity {
+		fail(w, http.StatusBadRequest, sayNoIdentity)
+		return
+	}
+	job, err := a.identities.Job(r.Context(), body.Token)
+	if err != nil {
+		a.recordRefusal(r.Context(), v, "", byIdentity, err.Error())
+		fail(w, http.StatusForbidden, err.Error())
+		return
+	}
+	if !a.users(job.User, nil).has(mayWrite) {
+		a.recordRefusal(r.Context(), v, job.User, byIdentity, "this name may not sign in")
+		fail(w, http.StatusForbidden, sayNotInvited)
+		return
+	}
+	token, now := tokenPrefix+secret(), a.now().UTC()
+	row := tokenRow{
+		ID: short(digest("token id", token))[:tokenIDLength], User: job.User, Name: strings.TrimSpace(job.Program + " " + job.Repository), Scope: scopeAsk, Begun: now, Expires: now.Add(jobTokenLife), Job: &job,
+	}
+	row.Name = row.Name[:min(len(row.Name), maxTokenName)]
+	full := false
+	err = a.db.Update(r.Context(), func(tx store.Tx) error {
+		a.tidyTokens(tx, v, now)
+		if _, rows := tokensOf(tx, job.User); len(rows) >= maxJobTokens {
+			full = true
+			return nil
+		}
+		full = false
+		store.Save(tx, tokenKey(token), row)
+		a.record(tx, v, Access{What: TokenMade, Name: job.User, How: byIdentity, Note: tokenNote(row)})
+		return nil
+	})
+	switch {
+	case err != nil:
+		a.failStore(r.Context(), w, err)
+	case full:
+		fail(w, http.StatusConflict, sayTokensMany)
+	default:
+		out := shownTokenOf(row)
+		out.Token = token
+		answer(w, http.StatusCreated, out)
+	}
+}
+
+// forPrograms reports whether a token that can only ask may make a request.
+func forPrograms(r *http.Request) bool {
+	p := r.URL.Path
+	return p == "/api/calls" || strings.HasPrefix(p, "/api/calls/") || p == "/api/tools" || p == "/api/me" || p == "/api/lists/targets"
+}
+
+// bearerSession is who a request with an access token of an identity provider comes from.
+func (a *Adapter) bearerSession(ctx context.Context, token string) (session, bool) {
+	name, groups, err := a.identities.Person(ctx, token)
+	if err != nil || !validName(name) {
+		return session{}, false
+	}
+	s := session{user: name, groups: groups, role: a.users(name, groups), how: byIdentity, begun: a.now(), id: "identity:" + name, program: true, scope: scopeAsk}
+	return s, s.may(mayRead)
+}
+
+// sentIdentity is an access token that came with a request and isn't of ours.
+func (a *Adapter) sentIdentity(r *http.Request) string {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), bearer)
+	if !ok || a.identities == nil || strings.Count(token, ".") != 2 || len(token) > maxIdentity {
+		return ""
+	}
+	return token
+}
+
+// resourceMetadata says where agents get access tokens for the bot (RFC 9728).
+func (a *Adapter) resourceMetadata(w http.ResponseWriter, r *http.Request) {
+	answer(w, http.StatusOK, map[string]any{
+		"resource": a.pageOrigin(r) + "/mcp", "authorization_servers": []string{a.identities.Issuer()}, "bearer_methods_supported": []string{"header"}, "resource_name": a.title,
+	})
+}
+
+// MetadataPath is where [Adapter.Handler] says where agents get access tokens, if it knows.
+const MetadataPath = "/.well-known/oauth-protected-resource/mcp"
+
+// Metadata is the address of it as a request reaches the bot; "" is none.
+func (a *Adapter) Metadata(r *http.Request) string {
+	if a.identities == nil || a.identities.Issuer() == "" {
+		return ""
+	}
+	return a.pageOrigin(r) + MetadataPath
+}

@@ -1,0 +1,72 @@
+package oidc
+
+import (
+	"crypto/elliptic"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func published(t *testing.T, p *idp) []byte {
+	t.Helper()
+	pub := p.key.PublicKey
+	x, y := make([]byte, 32), make([]byte, 32)
+	pub.X.FillBytes(x)
+	pub.Y.FillBytes(y)
+	raw, err := json.Marshal(map[string]any{"keys": []any{map[string]string{"kty": "EC", "crv": elliptic.P256().Params().Name, "kid": "1", "alg": "ES256", "use": "sig", "x": b64(x), "y": b64(y)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// A token counts if its issuer signed it for this bot and it is not over, with keys that the issuer is
+// asked for and with a copy of them.
+func TestATokenIsItsIssuersForThisBot(t *testing.T) {
+	p := newIDP(t)
+	now := time.Now()
+	claims := func() map[string]any {
+		return map[string]any{"iss": p.srv.URL, "sub": "repo:acme/shop", "aud": "https://bot.example.com", "exp": now.Add(time.Minute).Unix(), "iat": now.Unix(), "repository": "acme/shop"}
+	}
+	head := map[string]any{"alg": "ES256", "kid": "1"}
+	for name, keys := range map[string][]byte{"asked": nil, "a copy": published(t, p)} {
+		v, err := NewVerifier(VerifierConfig{Issuer: p.srv.URL, Audience: "https://bot.example.com", Keys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := v.Claims(t.Context(), p.jwt(head, claims()))
+		if err != nil || string(got["repository"]) != `"acme/shop"` {
+			t.Errorf("%s: %v %v", name, got, err)
+		}
+		for what, spoil := range map[string]func(map[string]any){
+			"another audience": func(c map[string]any) { c["aud"] = "https://other.example.com" }, "another issuer": func(c map[string]any) { c["iss"] = "https://evil.example.com" },
+			"over": func(c map[string]any) { c["exp"] = now.Add(-time.Minute).Unix() }, "of the future": func(c map[string]any) { c["iat"] = now.Add(time.Hour).Unix() },
+		} {
+			c := claims()
+			spoil(c)
+			if _, err := v.Claims(t.Context(), p.jwt(head, c)); err == nil {
+				t.Errorf("%s, %s: accepted", name, what)
+			}
+		}
+		if _, err := v.Claims(t.Context(), jwtBy(t, newKey(t), head, claims())); err == nil {
+			t.Errorf("%s: one that somebody else signed is accepted", name)
+		}
+		none := b64([]byte(`{"alg":"none"}`)) + "." + strings.Split(p.jwt(head, claims()), ".")[1] + "."
+		if _, err := v.Claims(t.Context(), none); err == nil {
+			t.Errorf("%s: one that nobody signed is accepted", name)
+		}
+	}
+	if n := p.count("/keys"); n == 0 {
+		t.Error("the issuer was not asked for its keys")
+	}
+	for what, c := range map[string]VerifierConfig{
+		"not https": {Issuer: "http://issuer.example.com", Audience: "a"}, "no audience": {Issuer: "https://issuer.example.com"},
+		"keys that are none": {Issuer: "https://issuer.example.com", Audience: "a", Keys: []byte(`{"keys":[]}`)},
+		"a secret key":       {Issuer: "https://issuer.example.com", Audience: "a", Keys: []byte(`{"keys":[{"kty":"oct","k":"AAAA"}]}`)},
+	} {
+		if _, err := NewVerifier(c); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+}
