@@ -38,6 +38,7 @@ import (
 	"countersign/bot/replicas"
 	"countersign/bot/threads"
 	"countersign/bot/toolbox"
+	"countersign/bot/webhooks"
 	"countersign/internal/config"
 	"countersign/internal/observe"
 	"countersign/internal/redact"
@@ -77,6 +78,7 @@ type Bot struct {
 	gate       *gate.Gate
 	agent      *agent.Agent
 	calls      *calls.Calls
+	webhooks   *webhooks.Sender
 	console    console.Config
 	web        *web.Adapter   // nil before Run
 	intake     *alerts.Intake // nil without hooks
@@ -269,9 +271,12 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if err := b.toolbox.Start(ctx); err != nil {
 		return err
 	}
+	if b.webhooks, err = b.newWebhooks(); err != nil {
+		return err
+	}
 	deadlines := steady.New(b.log)
 	b.gate = gate.New(gate.Config{
-		Audit: audit.Trail{Redact: b.redactor.Redact},
+		Audit: audit.Trail{Redact: b.redactor.Redact, Tell: b.webhooks.Tell},
 		DB:    b.db, Now: deadlines.Now, Log: b.log,
 		Policy:   func() *policy.Policy { return b.rules.Load().Policy },
 		Classify: b.classify,
@@ -360,6 +365,19 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	return nil
 }
 
+// newWebhooks makes the sender of webhooks, whose secrets stand in the environment.
+func (b *Bot) newWebhooks() (*webhooks.Sender, error) {
+	c := webhooks.Config{DB: b.db, Origin: b.file.Web.Origin, Log: b.log.With("part", "webhooks"), Now: time.Now}
+	for _, h := range b.file.Programs.Webhooks {
+		secret := os.Getenv(h.SecretEnv)
+		if secret == "" {
+			return nil, config.Errorf("programs.webhooks: the environment variable %s is not set; it holds the secret for %s", h.SecretEnv, h.URL)
+		}
+		c.Hooks = append(c.Hooks, webhooks.Hook{URL: h.URL, Secret: redact.Secret(secret)})
+	}
+	return webhooks.New(c), nil
+}
+
 // openMachines makes the machines, and opens this one.
 func (b *Bot) openMachines(ctx context.Context, o Options) (err error) {
 	p := &machines.Options{
@@ -397,6 +415,11 @@ func secrets(e config.Env, f config.File, servers mcp.Config) []string {
 	if hooks, err := f.Alerts.Secrets(os.LookupEnv); err == nil { // who serves the hooks says what is wrong
 		for _, s := range hooks {
 			known = append(known, string(s))
+		}
+	}
+	for _, h := range f.Programs.Webhooks {
+		if s := os.Getenv(h.SecretEnv); s != "" {
+			known = append(known, s)
 		}
 	}
 	return known

@@ -61,7 +61,7 @@ func (b *Bot) reload(ctx context.Context) {
 func fixed(f config.File) config.File {
 	f.Alerts = alerts.Config{Hooks: f.Alerts.Hooks}
 	f.Policy, f.Groups, f.Channels, f.Risk = policy.Config{}, nil, nil, risk.Extension{}
-	f.Programs = config.ProgramsConfig{}
+	f.Programs = config.ProgramsConfig{Identities: f.Programs.Identities, Webhooks: f.Programs.Webhooks}
 	f.Agent.Mode, f.Agent.Until, f.Web.Viewers = "", time.Time{}, nil
 	targets := map[string]config.TargetConfig{}
 	for name, t := range f.Targets {

@@ -154,6 +154,9 @@ func (b *Bot) work(ctx context.Context, g *errgroup.Group) {
 	if jobs == nil {
 		jobs = map[string]func(context.Context) error{}
 	}
+	if len(b.file.Programs.Webhooks) > 0 {
+		jobs["webhooks"] = b.webhooks.Run
+	}
 	if b.intake != nil {
 		jobs["alerts"] = b.intake.Run
 	}

@@ -64,7 +64,8 @@ const (
 	Cancelled  = "cancelled"
 	Invalid    = "invalid" // what would run is not what was approved
 	Edited     = "edited"
-	Policy     = "policy" // the policy or a person's standing changed
+	Repeated   = "asked again" // by the same program
+	Policy     = "policy"      // the policy or a person's standing changed
 )
 
 // Known lists the constants above. Lines with another What are kept and counted
@@ -72,7 +73,7 @@ const (
 func Known() []string {
 	return []string{
 		Asked, Approved, Denied, Refused, Escalated, BreakGlass, Reviewed, Granted, Revoked, Allowed, Forbidden, Running, Done, Unknown, Unstarted,
-		Expired, Cancelled, Invalid, Edited, Policy,
+		Expired, Cancelled, Invalid, Edited, Repeated, Policy,
 	}
 }
 
@@ -137,6 +138,9 @@ type Trail struct {
 	// Redact takes secrets out of a text before it is stored; nil means the
 	// built-in rules of internal/redact, which know no value of this installation.
 	Redact func(string) string
+	// Tell is called in the transaction with each event as it is stored; nil is not. It may run more
+	// than once, and must have no effect outside the transaction.
+	Tell func(tx store.Tx, thread string, e Event, at time.Time)
 }
 
 // Append adds an event to the thread's chain with a zero [Trail].
@@ -163,6 +167,9 @@ func (t Trail) Append(tx store.Tx, thread string, e Event, at time.Time) {
 	tx.Set(lineKey(thread, head.N), raw)
 	store.Save(tx, headKey(thread), Head{N: head.N + 1, Hash: hash})
 	tx.Set(newKey(thread), nil)
+	if t.Tell != nil {
+		t.Tell(tx, thread, e, at)
+	}
 }
 
 // short redacts a text and cuts it at MaxText, with its length said. Redacting

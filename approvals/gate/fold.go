@@ -7,6 +7,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/approvals/audit"
 	"countersign/store"
 )
 
@@ -118,7 +119,7 @@ func (g *Gate) answered(tx store.Tx, r approvals.Record, now time.Time) string {
 func (g *Gate) repeat(tx store.Tx, r approvals.Record) int {
 	r, ok := g.ledger.Repeat(tx, r.ID)
 	if ok {
-		g.audit(tx, r, "asked again", r.Requester.ID, "", "")
+		g.audit(tx, r, audit.Repeated, r.Requester.ID, "", "")
 		g.updateCard(tx, r, "")
 	}
 	return r.Repeats + 1

@@ -106,7 +106,7 @@ var inside = map[string]string{
 	"internal/client":       "adapters/chat adapters/chat/visible client internal/account internal/cli internal/config internal/hook internal/mcpserver internal/words targets/record",
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
-	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
+	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
 	"internal/cli":          "internal/config internal/words",
 	"internal/storage":      "internal/config store store/bolt store/migrate store/postgres",
 	"internal/config":       "witness/cosign adapters/web agent/role agent/spend alerts approvals approvals/passkey approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
@@ -117,12 +117,13 @@ var inside = map[string]string{
 	"internal/toolsdoc":     "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
-	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/passkey/registry approvals/policy approvals/risk bot/calls bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
+	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/passkey/registry approvals/policy approvals/risk bot/calls bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
 	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/condition internal/config internal/redact internal/rules store",
 	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/outside tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
 	"bot/networks": "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads internal/config internal/failpoint internal/rules store store/outbox store/queue",
 	"bot/calls":    "adapters/chat agent approvals store store/aging tools",
+	"bot/webhooks": "approvals/audit internal/redact store",
 	"bot/oneshot":  "adapters/chat approvals approvals/card approvals/gate store tools",
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
 	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
