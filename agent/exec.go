@@ -85,12 +85,14 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 	x.Failed, x.Unknown, x.Kept = r.Failed, r.Unknown, r.Output
 	var env struct {
 		Result struct {
-			ExitCode *int   `json:"exit_code"`
-			Stdout   string `json:"stdout"`
-			Stderr   string `json:"stderr"`
-			Allowed  bool   `json:"allowed"`
-			Command  string `json:"command"`
-			Digest   string `json:"digest"`
+			ExitCode *int     `json:"exit_code"`
+			Stdout   string   `json:"stdout"`
+			Stderr   string   `json:"stderr"`
+			Allowed  bool     `json:"allowed"`
+			Command  string   `json:"command"`
+			Digest   string   `json:"digest"`
+			Locked   bool     `json:"locked"`
+			Needs    []string `json:"needs"`
 		} `json:"result"`
 	}
 	read := json.Unmarshal([]byte(r.Text), &env) == nil
@@ -99,7 +101,7 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 		return
 	}
 	if read && !r.Failed && env.Result.Allowed {
-		x.Allowed, x.Command, x.Digest = true, env.Result.Command, env.Result.Digest
+		x.Allowed, x.Command, x.Digest, x.Locked, x.Needs = true, env.Result.Command, env.Result.Digest, env.Result.Locked, env.Result.Needs
 		return
 	}
 	if !r.Failed {

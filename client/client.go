@@ -209,6 +209,10 @@ type Result struct {
 	Allowed bool   `json:"allowed"`
 	Command string `json:"command"`
 	Digest  string `json:"digest"`
+	// Locked says that it may only where the kernel keeps it from changing anything, but for Needs
+	// (countersign-lock).
+	Locked bool     `json:"locked"`
+	Needs  []string `json:"needs"`
 }
 
 // Call is one that the bot has.

@@ -222,9 +222,11 @@ type Executed struct {
 	Note     string    `json:"note,omitempty"`    // why it was not run, or why nobody knows
 	// Allowed says that the program that asked may run Command itself: what it asked for, or what
 	// people made of it.
-	Allowed bool   `json:"allowed,omitempty"`
-	Command string `json:"command,omitempty"` // without secrets
-	Digest  string `json:"digest,omitempty"`  // of the command as it is: SHA-256, in hexadecimal
+	Allowed bool     `json:"allowed,omitempty"`
+	Command string   `json:"command,omitempty"` // without secrets
+	Locked  bool     `json:"locked,omitempty"`  // it may only where the kernel keeps it from changing anything
+	Needs   []string `json:"needs,omitempty"`   // what that has to leave open
+	Digest  string   `json:"digest,omitempty"`  // of the command as it is: SHA-256, in hexadecimal
 }
 
 // ExecState says how far a command is.

@@ -7,6 +7,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -70,6 +71,8 @@ type Place struct {
 	Proof     string            // what the target asks of an approval, see [policy.Approve]
 	Mode      policy.Mode
 	Until     time.Time // end of the mode trusting
+	// Locked is Reads for a program that locks its own reads, on a machine that is no target.
+	Locked approvals.Reads
 	// Reads says which proven reads run without approval; "" is the default for a target
 	// without a lock.
 	Reads approvals.Reads
@@ -245,8 +248,12 @@ func claimedLevel(c approvals.Claim) risk.Level {
 
 // readsSetting returns which proven reads run without approval at the request's target.
 func (g *Gate) readsSetting(req approvals.Request) approvals.Reads {
-	if r := g.cfg.Place(req.Thread, req.Action.Target).Reads; r != "" {
-		return r
+	p := g.cfg.Place(req.Thread, req.Action.Target)
+	if req.Action.Outside() && req.Action.Locked {
+		return cmp.Or(p.Locked, approvals.ReadsAsk)
+	}
+	if p.Reads != "" {
+		return p.Reads
 	}
 	return approvals.Effective("", "", false)
 }

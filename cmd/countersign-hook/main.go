@@ -30,6 +30,9 @@ func run(ctx context.Context, args []string) int {
 	}
 	var known []string
 	for _, p := range hook.Programs {
+		if len(args) == 3 && args[0] == p.ID && args[1] == "--lock" {
+			p.Lock, args = args[2], args[:1]
+		}
 		if slices.Equal(args, []string{p.ID}) {
 			if err := p.Run(ctx, os.Stdin, os.Stdout, os.Stderr); err != nil {
 				_, _ = fmt.Fprintln(os.Stderr, "countersign-hook:", err)

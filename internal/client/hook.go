@@ -12,12 +12,14 @@ import (
 func hookCommand() *cobra.Command {
 	c := &cobra.Command{Use: "hook", Short: "Answer a coding agent that asks before it runs a command"}
 	for _, h := range hook.Programs {
-		c.AddCommand(&cobra.Command{
+		one := &cobra.Command{
 			Use: h.ID, Short: "Answer " + h.Name + ": a proven read immediately, anything else once people approve it", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return h.Run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			},
-		})
+		}
+		one.Flags().StringVar(&h.Lock, "lock", "", "the program countersign-lock of this machine, under which more reads can be proven")
+		c.AddCommand(one)
 	}
 	files := false
 	install := &cobra.Command{

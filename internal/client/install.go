@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,6 +38,9 @@ func install(h hook.Program, in io.Reader, out io.Writer, files bool) error {
 	program, err := asking(h)
 	if err != nil {
 		return err
+	}
+	if lock := lockOf(program[0]); lock != "" && h.Rewrites {
+		program = append(program, "--lock", lock)
 	}
 	matched := h.Shells
 	if files {
@@ -90,6 +94,20 @@ func asking(h hook.Program) ([]string, error) {
 	return []string{program, "hook", h.ID}, nil
 }
 
+// lockOf is the program countersign-lock beside another one, or on PATH, if it works here.
+func lockOf(program string) string {
+	lock := filepath.Join(filepath.Dir(program), "countersign-lock")
+	if _, err := os.Stat(lock); err != nil {
+		if lock, err = exec.LookPath("countersign-lock"); err != nil {
+			return ""
+		}
+	}
+	if exec.Command(lock, "check").Run() != nil { //nolint:gosec // it is ours
+		return ""
+	}
+	return lock
+}
+
 // plugin is a program's plugin, which has a file of its own.
 func plugin(program []string, tools []string) (now []byte, shown string, err error) {
 	name, err := json.Marshal(program)
@@ -135,7 +153,7 @@ func settingsOf(h hook.Program, file string, was []byte, program, tools []string
 		raw, _ := json.Marshal(x)
 		group, _ := x.(map[string]any)
 		in, _ := group["hooks"].([]any)
-		return len(in) == 1 && bytes.Contains(raw, []byte("hook "+h.ID+`"`))
+		return len(in) == 1 && bytes.Contains(raw, []byte("hook "+h.ID))
 	})
 	all[event] = append(list, entry)
 	settings["hooks"] = all

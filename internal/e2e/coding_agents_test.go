@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,9 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"countersign/internal/needstest"
+	"countersign/internal/npmtest"
 )
 
 // scriptedModel is a model for coding agents: whatever they are asked, they run its commands in order, by the
@@ -128,6 +132,9 @@ func (s *scriptedModel) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(path, "streamGenerateContent"), strings.Contains(path, "generateContent"):
 		_, command := next(func(x map[string]any) (any, bool) { r, ok := x["functionResponse"]; return r, ok })
 		part := m{"text": "done"}
+		if len(tools) == 0 { // whether it goes round in circles
+			part = m{"text": `{"unproductive_state_analysis": "none", "unproductive_state_confidence": 0.0}`}
+		}
 		if command != "" {
 			part = m{"functionCall": m{"name": "run_shell_command", "args": m{"command": command, "description": "It is harmless"}}}
 		}
@@ -177,17 +184,19 @@ func writeFile(t *testing.T, path, text string) {
 
 var codingAgents = []codingAgent{
 	{
-		id: "claude-code", program: "claude",
-		args: func(*scriptedModel) []string { return []string{"-p", "go", "--output-format", "json", "--model", "claude-sonnet-4-5"} },
+		id: "claude-code", program: ".bin/claude",
+		args: func(*scriptedModel) []string {
+			return []string{"-p", "go", "--output-format", "json", "--model", "claude-sonnet-4-5"}
+		},
 		env: func(s *scriptedModel) []string {
 			return []string{"ANTHROPIC_BASE_URL=" + s.srv.URL, "ANTHROPIC_API_KEY=sk-ant-test", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1"}
 		},
 		settings: func(*testing.T, string, *scriptedModel) {},
 	},
 	{
-		id: "codex", program: "codex",
+		id: "codex", program: ".bin/codex",
 		args: func(*scriptedModel) []string { return []string{"go"} }, terminal: true, // without one it never asks anybody
-		env:  func(*scriptedModel) []string { return []string{"SCRIPT_KEY=sk-test"} },
+		env: func(*scriptedModel) []string { return []string{"SCRIPT_KEY=sk-test"} },
 		settings: func(t *testing.T, home string, s *scriptedModel) {
 			writeFile(t, filepath.Join(home, ".codex/config.toml"), `model = "scripted"
 model_provider = "script"
@@ -207,8 +216,10 @@ wire_api = "responses"
 		},
 	},
 	{
-		id: "gemini-cli", program: "gemini",
-		args: func(*scriptedModel) []string { return []string{"-p", "go", "--yolo", "--skip-trust", "-m", "gemini-2.5-pro"} },
+		id: "gemini-cli", program: ".bin/gemini",
+		args: func(*scriptedModel) []string {
+			return []string{"-p", "go", "--yolo", "--skip-trust", "-m", "gemini-2.5-pro"}
+		},
 		env: func(s *scriptedModel) []string {
 			return []string{"GOOGLE_GEMINI_BASE_URL=" + s.srv.URL, "GEMINI_API_KEY=test", "GEMINI_CLI_TRUST_WORKSPACE=true"}
 		},
@@ -217,7 +228,7 @@ wire_api = "responses"
 		},
 	},
 	{
-		id: "opencode", program: "opencode",
+		id: "opencode", program: "opencode-linux-x64-baseline/bin/opencode",
 		args: func(*scriptedModel) []string { return []string{"run", "-m", "script/scripted", "go"} },
 		env:  func(*scriptedModel) []string { return []string{"OPENCODE_DISABLE_AUTOUPDATE=1"} },
 		settings: func(t *testing.T, home string, s *scriptedModel) {
@@ -226,33 +237,23 @@ wire_api = "responses"
 	},
 }
 
-// agentsDir is where the agents are installed ("npm install --prefix"); "" is on PATH.
-func agentsDir() string { return os.Getenv("COUNTERSIGN_AGENTS") }
-
-// find finds a program of an agent, or skips.
-func (a codingAgent) find(t *testing.T) string {
+// installed is where npm has put the agents. One of them links its program when it is installed.
+func installed(t *testing.T) string {
 	t.Helper()
-	if dir := agentsDir(); dir != "" {
-		if path := filepath.Join(dir, "node_modules", ".bin", a.program); isThere(path) {
-			return path
-		}
+	dir := filepath.Join(npmtest.Packages(t, "testdata/agents", "run the coding agents that ask by a hook"), "node_modules")
+	link := exec.CommandContext(t.Context(), "node", "install.cjs")
+	link.Dir = filepath.Join(dir, "@anthropic-ai/claude-code")
+	if out, err := link.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
 	}
-	path, err := exec.LookPath(a.program)
-	if err != nil {
-		if os.Getenv("CI") != "" && os.Getenv("COUNTERSIGN_TESTS") == "all" {
-			t.Fatalf("%s is not installed", a.program)
-		}
-		t.Skipf("%s is not installed", a.program)
-	}
-	return path
+	return dir
 }
 
 func isThere(path string) bool { _, err := os.Stat(path); return err == nil }
 
 // run has the agent work until it has nothing more to do.
-func (a codingAgent) run(t *testing.T, b *bot, s *scriptedModel, hooked bool) (out string, took time.Duration) {
+func (a codingAgent) run(t *testing.T, bin string, b *bot, s *scriptedModel, hooked bool) (out string, took time.Duration) {
 	t.Helper()
-	program := a.find(t)
 	home := filepath.Join(b.dir, "home-"+a.id)
 	if !hooked {
 		home += "-plain"
@@ -265,6 +266,7 @@ func (a codingAgent) run(t *testing.T, b *bot, s *scriptedModel, hooked bool) (o
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "SHELL=/bin/bash", "TERM=xterm", "XDG_CONFIG_HOME=" + filepath.Join(home, ".config")}, a.env(s)...)
 	if hooked {
 		install := exec.CommandContext(t.Context(), binary, "hook", "install", a.id)
+		env[0] = "PATH=" + programs(t, "countersign-lock") + ":" + os.Getenv("PATH")
 		install.Env, install.Stdin = env, strings.NewReader("yes\n")
 		if out, err := install.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -279,7 +281,7 @@ func (a codingAgent) run(t *testing.T, b *bot, s *scriptedModel, hooked bool) (o
 	var o logBuffer
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, a.args(s)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, a.program), a.args(s)...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, work, &o, &o, 5*time.Second
 	begun := time.Now()
 	var err error
@@ -434,9 +436,11 @@ func decisions(t *testing.T, b *bot, alice, bob *person) (cards func() []string)
 // TestRealCodingAgentsAskByTheirHooks runs the agents as they are published, against a scripted model:
 // each read is allowed unasked, each change is one card, and the agent runs exactly what was allowed.
 func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
-	if os.Getenv("COUNTERSIGN_TESTS") != "all" {
-		t.Skip("the agents are downloads of a gigabyte; set COUNTERSIGN_TESTS=all, and COUNTERSIGN_AGENTS to where npm has put them")
+	needstest.Long(t)
+	if runtime.GOARCH != "amd64" {
+		needstest.Missing(t, "the agents are locked for amd64")
 	}
+	bin := installed(t)
 	for _, a := range codingAgents {
 		t.Run(a.id, func(t *testing.T) {
 			b := newBot(t, plainConfig+"programs: {open: 100, per_hour: 1000}\n", newLedger(t, nil).url)
@@ -449,7 +453,7 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 			s := newScriptedModel(t, commands...)
 			work := filepath.Join(b.dir, "home-"+a.id, "work")
 			prepare(t, work)
-			out, took := a.run(t, b, s, true)
+			out, took := a.run(t, bin, b, s, true)
 			if len(s.results) != len(commands) {
 				open, _, _ := b.run("", "approvals", "-o", "json")
 				t.Fatalf("%d of %d calls were made: %s\n%s", len(s.results), len(commands), out[max(0, len(out)-3000):], open)
@@ -467,20 +471,35 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 			if all := strings.Join(s.results, "\n"); strings.Count(all, "not today") < 2 {
 				t.Errorf("the agent doesn't know why: %s", all)
 			}
-			if all := cards(); len(all) != 15 { // 12, and git three times: what it runs is in the configuration of a repository that the bot can't see
+			if all := cards(); len(all) != 15 { // 12, and git three times: what it runs is in the configuration of a repository
 				t.Errorf("%d cards: %q", len(all), all)
 			}
 			t.Logf("%s: %d calls, %d of them asked people, %.1f s", a.id, len(commands), len(cards()), took.Seconds())
 			if a.id == "claude-code" { // it says in the end what its own rules would have asked about
 				plain := newScriptedModel(t, commands...)
 				prepare(t, filepath.Join(b.dir, "home-"+a.id+"-plain", "work"))
-				out, _ := a.run(t, b, plain, false)
+				out, _ := a.run(t, bin, b, plain, false)
 				_, denied, _ := strings.Cut(out, `"permission_denials":[`)
 				denied, _, _ = strings.Cut(denied, `],"terminal_reason"`)
 				t.Logf("%s by itself: %d of the %d calls ask", a.id, strings.Count(denied, `"tool_use_id"`), len(plain.results))
 			}
 		})
 	}
+}
+
+// programs builds small programs of ours into a directory.
+func programs(t *testing.T, names ...string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, name := range names {
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, name), "./cmd/"+name)
+		cmd.Dir = "../.."
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatal(string(out), err)
+		}
+	}
+	return dir
 }
 
 // prepare makes a working directory with a repository.

@@ -59,12 +59,17 @@ type Program struct {
 	// in the unit of its settings. A program without a Limit has a plugin there.
 	File  string
 	Limit int
+	// Rewrites says that it runs the command of the answer, and Lock is the program countersign-lock of
+	// this machine, under which a read then runs that the bot can't prove otherwise; "" is none.
+	Rewrites bool
+	Lock     string
 }
 
 // verdict is what became of a question.
 type verdict struct {
 	allowed bool
 	command string // that is allowed; "" is what was asked
+	held    bool   // command runs what was asked under a lock
 	why     string // not
 }
 
@@ -72,7 +77,7 @@ type verdict struct {
 var Programs = []Program{
 	{
 		ID: "claude-code", Name: "Claude Code", Shells: []string{"Bash"}, Edits: []string{"Write", "Edit", "MultiEdit", "NotebookEdit"}, Events: []string{"PreToolUse"},
-		File: ".claude/settings.json", Limit: 1200,
+		File: ".claude/settings.json", Limit: 1200, Rewrites: true,
 		Answer: func(ev hookEvent, v verdict) any {
 			out := map[string]any{"hookEventName": ev.Event, "permissionDecision": "allow", "permissionDecisionReason": "Countersign allows it."}
 			switch {
@@ -81,7 +86,9 @@ var Programs = []Program{
 			case v.changed(ev):
 				changed := maps.Clone(ev.Input)
 				changed["command"] = v.command
-				out["updatedInput"], out["permissionDecisionReason"] = changed, "People have changed the command."
+				if out["updatedInput"], out["permissionDecisionReason"] = changed, "People have changed the command."; v.held {
+					out["permissionDecisionReason"] = "Countersign allows it under a lock."
+				}
 			}
 			return map[string]any{"hookSpecificOutput": out}
 		},
@@ -108,7 +115,7 @@ var Programs = []Program{
 	},
 	{
 		// Its plugin (opencode.js) asks and obeys.
-		ID: "opencode", Name: "opencode", Shells: []string{"bash"}, Edits: []string{"write", "edit"}, Events: []string{"tool.execute.before"}, File: ".config/opencode/plugins/countersign.js",
+		ID: "opencode", Name: "opencode", Shells: []string{"bash"}, Edits: []string{"write", "edit"}, Events: []string{"tool.execute.before"}, File: ".config/opencode/plugins/countersign.js", Rewrites: true,
 		Answer: func(ev hookEvent, v verdict) any {
 			switch {
 			case !v.allowed:
@@ -183,7 +190,11 @@ func (h Program) read(in io.Reader) (ev hookEvent, q question, err error) {
 	case slices.Contains(h.Edits, ev.Tool):
 		q, err = editOf(ev)
 	case slices.Contains(h.Shells, ev.Tool):
-		q, err = commandOf(&ev)
+		lock := h.Lock
+		if command, _ := ev.Input["command"].(string); !h.Rewrites || moves.MatchString(command) {
+			lock = ""
+		}
+		q, err = commandOf(&ev, lock)
 	}
 	return ev, q, err
 }
@@ -192,9 +203,10 @@ func (h Program) read(in io.Reader) (ev hookEvent, q question, err error) {
 type commandAsked struct {
 	command, dir string
 	files        []namedFile
+	lock         string // the program that locks it; "" is none
 }
 
-func commandOf(ev *hookEvent) (question, error) {
+func commandOf(ev *hookEvent, lock string) (question, error) {
 	command, ok := ev.Input["command"].(string)
 	if !ok || strings.TrimSpace(command) == "" {
 		return nil, errors.New("it names no command")
@@ -216,7 +228,7 @@ func commandOf(ev *hookEvent) (question, error) {
 	if !path.IsAbs(ev.Dir) {
 		return nil, errors.New("it doesn't say in which directory")
 	}
-	return commandAsked{command, ev.Dir, filesOf(command, ev.Dir)}, nil
+	return commandAsked{command, ev.Dir, filesOf(command, ev.Dir), lock}, nil
 }
 
 // call implements question.
@@ -226,8 +238,9 @@ func (a commandAsked) call() (string, any) {
 		Dir     string      `json:"dir"`
 		Shell   string      `json:"shell,omitempty"`
 		Command string      `json:"command"`
+		Lock    bool        `json:"lock,omitempty"`
 		Files   []namedFile `json:"files,omitempty"`
-	}{HostName(), a.dir, shellName(), strings.TrimSpace(a.command), a.files}
+	}{HostName(), a.dir, shellName(), strings.TrimSpace(a.command), a.lock != "", a.files}
 }
 
 // became implements question. What is stored of an answer has no secrets, so commands are told apart
@@ -242,10 +255,31 @@ func (a commandAsked) became(x client.Result, page string) (verdict, error) {
 	default:
 		return verdict{why: "Countersign: people have changed the command, and it has a secret in it. It's in " + page}, nil
 	}
+	if x.Locked && (x.Request != "" || a.lock == "") {
+		return verdict{}, errors.New("the bot allows it under a lock that this machine doesn't have")
+	}
+	if x.Locked {
+		v.command, v.held = locked(a.lock, x.Needs, strings.TrimSpace(a.command)), true
+		return v, nil
+	}
 	if changed := changedFile(a.files); x.Request != "" && changed != "" {
 		return verdict{why: "Countersign: " + changed + " has changed since this was asked. Ask again."}, nil
 	}
 	return v, nil
+}
+
+// moves are commands after which the shell is in another directory, which it would not be if they
+// ran elsewhere.
+var moves = regexp.MustCompile(`(?:^|[\s;&|(])(?:cd|pushd|popd|export|source|\.|alias|set|unset|ulimit|umask)(?:$|[\s;&|)])`)
+
+// locked is a command that runs another one under a lock.
+func locked(program string, needs []string, command string) string {
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	out := quote(program) + " run"
+	if len(needs) > 0 {
+		out += " --needs " + quote(strings.Join(needs, ","))
+	}
+	return out + " -- " + cmp.Or(shellName(), "sh") + " -c " + quote(command)
 }
 
 // ask asks the bot, in the conversation of the program's session.

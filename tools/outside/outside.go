@@ -44,6 +44,9 @@ type Args struct {
 	Dir     string `json:"dir"`
 	Shell   string `json:"shell,omitempty"` // its program's name; "" is not known
 	Command string `json:"command"`
+	// Lock says that the program can run the command where the kernel keeps it from changing anything
+	// (cmd/countersign-lock), and does so if the answer says it.
+	Lock bool `json:"lock,omitempty"`
 	// Files are what the command runs or works from, as far as the program knows.
 	Files []File `json:"files,omitempty"`
 }
@@ -62,6 +65,9 @@ type Answer struct {
 	// Digest is the SHA-256 of the command's bytes in hexadecimal, by which the program knows it:
 	// secrets are taken out of what is stored of results.
 	Digest string `json:"digest"`
+	// Locked says that only a lock makes it a read, and Needs what that has to leave open.
+	Locked bool        `json:"locked,omitempty"`
+	Needs  []risk.Need `json:"needs,omitempty"`
 }
 
 func digest(command string) string {
@@ -69,10 +75,14 @@ func digest(command string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// New returns the tools: allow_command and allow_edit.
-func New() []tools.Tool { return []tools.Tool{tool{}, edit{}} }
+// New returns the tools: allow_command and allow_edit. classify is the classifier of the gate.
+func New(classify func(risk.Text) risk.Verdict) []tools.Tool {
+	return []tools.Tool{tool{classify}, edit{}}
+}
 
-type tool struct{}
+type tool struct {
+	classify func(risk.Text) risk.Verdict
+}
 
 // Spec implements tools.Tool. The level is that of the least risky call: the risk engine judges
 // every command by its text.
@@ -85,6 +95,7 @@ func (tool) Spec() tools.Spec {
 				"dir":     {Type: "string", Description: "Absolute directory in which the command would run."},
 				"shell":   {Type: "string", Description: "Shell that would run it."},
 				"command": {Type: "string", Pattern: `\S`, MaxLength: MaxCommand, Description: "Shell command."},
+				"lock":    {Type: "boolean", Description: "Whether the program can lock it."},
 				"files":   {Type: "array", Items: &tools.Property{Type: "object"}, MaxItems: maxFiles, Description: "Files that it runs or works from: path, digest (SHA-256) and text."},
 			},
 			Required: []string{"host", "dir", "command"},
@@ -116,7 +127,7 @@ func bound(in []File) (files map[string]string, shown string, err error) {
 }
 
 // Plan implements tools.Tool.
-func (tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
+func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	var in Args
 	if err := json.Unmarshal(c.Args, &in); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
@@ -134,6 +145,8 @@ func (tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		return tools.Plan{}, err
 	}
 	in.Files = nil // the action has them
+	lock := in.Lock
+	in.Lock = false
 	args, err := json.Marshal(in)
 	if err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
@@ -148,8 +161,16 @@ func (tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	case "sh", "dash":
 		a.Shell = "sh"
 	}
+	answer := Answer{Allowed: true, Command: in.Command, Digest: digest(in.Command)}
+	if lock && a.Shell != "" && !t.classify(a.Text()).ReadOnly {
+		held := a
+		held.Locked = true
+		if v := t.classify(held.Text()); v.ReadOnly {
+			a, answer.Locked, answer.Needs = held, true, v.Needs
+		}
+	}
 	return tools.Planned(a, approvals.Claim{}, func(_ context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Completed, Text: "allowed"})
-		return tools.Result{Value: Answer{Allowed: true, Command: in.Command, Digest: digest(in.Command)}, Text: "allowed"}, nil
+		return tools.Result{Value: answer, Text: "allowed"}, nil
 	}), nil
 }

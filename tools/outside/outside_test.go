@@ -4,11 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"countersign/approvals"
+	"countersign/approvals/risk"
 	"countersign/tools"
 	"countersign/tools/outside"
 	"countersign/tools/toolstest"
@@ -16,7 +18,7 @@ import (
 
 func plan(t *testing.T, in outside.Args) (tools.Plan, error) {
 	t.Helper()
-	reg, err := tools.NewRegistry(time.Now, outside.New()...)
+	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +56,7 @@ func TestAQuestionIsBoundToAllThatItSays(t *testing.T) {
 }
 
 func TestTheAnswerIsTheCommandAndRunsNothing(t *testing.T) {
-	reg, err := tools.NewRegistry(time.Now, outside.New()...)
+	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,14 +66,14 @@ func TestTheAnswerIsTheCommandAndRunsNothing(t *testing.T) {
 	}
 	o := toolstest.RunPlan(t.Context(), t, reg, p)
 	sum := sha256.Sum256([]byte("touch /tmp/never"))
-	if o.Err != nil || o.Result.Value != (outside.Answer{Allowed: true, Command: "touch /tmp/never", Digest: hex.EncodeToString(sum[:])}) {
+	if o.Err != nil || !reflect.DeepEqual(o.Result.Value, outside.Answer{Allowed: true, Command: "touch /tmp/never", Digest: hex.EncodeToString(sum[:])}) {
 		t.Errorf("%+v %v", o.Result, o.Err)
 	}
 }
 
 // A model can't ask in a program's name.
 func TestModelsAreNotOfferedIt(t *testing.T) {
-	reg, err := tools.NewRegistry(time.Now, outside.New()...)
+	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,7 @@ func TestQuestionsThatSayTooLittle(t *testing.T) {
 		{Host: "h", Dir: "/", Command: strings.Repeat("x", outside.MaxCommand+1)}, {Host: strings.Repeat("h", 64), Dir: "/", Command: "ls"},
 	} {
 		if p, err := plan(t, in); err == nil {
-			t.Errorf("%.60q is planned: %+v", in, p.Action)
+			t.Errorf("%.60v is planned: %+v", in, p.Action)
 		}
 	}
 }
@@ -115,7 +117,7 @@ func TestAQuestionIsBoundToTheFilesThatItRuns(t *testing.T) {
 }
 
 func TestAnEditIsBoundToWhatWasThere(t *testing.T) {
-	reg, err := tools.NewRegistry(time.Now, outside.New()...)
+	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,40 @@
+package outside_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/outside"
+	"countersign/tools/toolstest"
+)
+
+// A lock is asked for only where it makes the difference, and only of a program that has one.
+func TestALockIsAskedForWhereOnlyItMakesARead(t *testing.T) {
+	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		command      string
+		lock, locked bool
+	}{
+		{"ls -la /etc", true, false},
+		{`for f in *.txt; do wc -l "$f"; done`, true, true},
+		{`for f in *.txt; do wc -l "$f"; done`, false, false},
+		{`for f in *.txt; do rm "$f"; done`, true, false},
+	} {
+		p, err := plan(t, outside.Args{Host: "laptop", Dir: "/src", Shell: "bash", Command: tc.command, Lock: tc.lock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := toolstest.RunPlan(t.Context(), t, reg, p)
+		raw, _ := json.Marshal(o.Result.Value)
+		var a outside.Answer
+		if err := json.Unmarshal(raw, &a); err != nil || a.Locked != tc.locked || p.Action.Locked != tc.locked {
+			t.Errorf("%q with lock %v: %s, action locked %v", tc.command, tc.lock, raw, p.Action.Locked)
+		}
+	}
+}
