@@ -67,15 +67,15 @@ func FromEnvironment() (*Client, error) {
 // Address is the bot's.
 func (c *Client) Address() string { return c.base }
 
-// Refusal is an answer of the bot that is none of success. Its sentence is for people.
-type Refusal struct {
+// Error is an answer of the bot that is none of success. Its sentence is for people.
+type Error struct {
 	Status   int // of HTTP
 	Sentence string
 	After    time.Duration // after which it can be tried again, if the bot says so
 }
 
 // Error implements error.
-func (r *Refusal) Error() string { return r.Sentence }
+func (r *Error) Error() string { return r.Sentence }
 
 // Do asks the bot by its API, which docs/openapi.yaml describes: path is below /api. in is sent as
 // JSON, and the answer is read into out; both may be nil.
@@ -116,7 +116,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any, header h
 		}
 		body = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+"/api"+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.base+"/api"+path, body) //nolint:gosec // the address is for whoever calls to say
 	if err != nil {
 		return nil, fmt.Errorf("%q is no address of a bot (%w)", c.base, err)
 	}
@@ -127,7 +127,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any, header h
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := c.HTTP.Do(req)
+	res, err := c.HTTP.Do(req) //nolint:gosec // as above
 	if err != nil {
 		return nil, fmt.Errorf("the bot at %s doesn't answer (%w); check that it runs and that this machine reaches it", c.base, err)
 	}
@@ -143,7 +143,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any, header h
 		said.Error = fmt.Sprintf("%s answers with HTTP %d and is maybe no bot, or one of another version", c.base, res.StatusCode)
 	}
 	after, _ := strconv.Atoi(res.Header.Get("Retry-After"))
-	return nil, &Refusal{res.StatusCode, said.Error, time.Duration(after) * time.Second}
+	return nil, &Error{res.StatusCode, said.Error, time.Duration(after) * time.Second}
 }
 
 // Request is what a program asks for: a command on a target, or a call of a tool.
@@ -245,7 +245,7 @@ func (c *Client) Start(ctx context.Context, r Request) (*Call, error) {
 func (c *Client) patiently(ctx context.Context, try func() error) error {
 	for heard := time.Now(); ; {
 		err := try()
-		var no *Refusal
+		var no *Error
 		pause := again
 		switch {
 		case err == nil || ctx.Err() != nil:

@@ -61,7 +61,7 @@ func ReadEvent(secret string, h http.Header, body []byte, now time.Time) (Event,
 	mac := hmac.New(sha256.New, key)
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, at, body) // never fails
 	want, found := []byte("v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil))), false
-	for _, s := range strings.Fields(h.Get("Webhook-Signature")) {
+	for s := range strings.FieldsSeq(h.Get("Webhook-Signature")) {
 		found = found || hmac.Equal([]byte(s), want)
 	}
 	if !found {

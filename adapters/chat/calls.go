@@ -51,18 +51,18 @@ type Callable struct {
 	Schema      json.RawMessage `json:"schema"`
 }
 
-// CallsRefused is an error whose sentence is for whoever asks.
-type CallsRefused struct {
+// CallError is an error whose sentence is for whoever asks.
+type CallError struct {
 	Sentence string
 	// Conflict says that the key is another call's, Missing that there is no such call.
 	Conflict, Missing bool
 }
 
 // Error implements error.
-func (r *CallsRefused) Error() string { return r.Sentence }
+func (r *CallError) Error() string { return r.Sentence }
 
 // Calls lets programs and people ask over an API. A call is its asker's alone. It is safe for
-// concurrent use; errors for the asker are [*CallsRefused].
+// concurrent use; errors for the asker are [*CallError].
 type Calls interface {
 	// Ask begins a call, which is durable then, or finds it by its key.
 	Ask(ctx context.Context, by User, groups []string, a Asking) (Called, error)

@@ -31,7 +31,7 @@ func waiting(w http.ResponseWriter, r *http.Request) time.Duration {
 }
 
 func (a *Adapter) answerCall(w http.ResponseWriter, r *http.Request, c chat.Called, err error) {
-	var no *chat.CallsRefused
+	var no *chat.CallError
 	switch {
 	case err == nil:
 		answer(w, http.StatusOK, c)

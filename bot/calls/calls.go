@@ -119,10 +119,10 @@ func short(parts ...string) string {
 }
 
 func refuse(format string, a ...any) error {
-	return &chat.CallsRefused{Sentence: fmt.Sprintf(format, a...)}
+	return &chat.CallError{Sentence: fmt.Sprintf(format, a...)}
 }
 
-var errMissing = &chat.CallsRefused{Sentence: sayNoCall, Missing: true}
+var errMissing = &chat.CallError{Sentence: sayNoCall, Missing: true}
 
 // caller is what an asker says of itself, or an error.
 func caller(a chat.Asking) (approvals.Caller, error) {
@@ -220,7 +220,7 @@ func (c *Calls) begin(ctx context.Context, by chat.User, id string, a chat.Askin
 		known, ok := store.Load[call](tx, callKey(id))
 		if ok {
 			if row = known; row.Digest != digest {
-				return &chat.CallsRefused{Sentence: sayOtherKey, Conflict: true}
+				return &chat.CallError{Sentence: sayOtherKey, Conflict: true}
 			}
 			return nil
 		}
@@ -392,11 +392,8 @@ func (c *Calls) Open(ctx context.Context, by chat.User) ([]chat.Called, error) {
 // news reports whether a state is worth telling to whoever has seen another one. That it runs is, if
 // it doesn't end soon or people had to decide.
 func news(now, seen chat.ExecState, since time.Duration) bool {
-	switch {
-	case now == chat.ExecDone:
-		return true
-	case now == seen:
-		return false
+	if now == seen || now == chat.ExecDone {
+		return now == chat.ExecDone
 	}
 	return now == chat.ExecWaiting || seen == chat.ExecWaiting || since > settles
 }

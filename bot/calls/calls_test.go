@@ -59,7 +59,7 @@ type plainCleaner struct{}
 func (plainCleaner) Write(s string) string { return s }
 func (plainCleaner) Flush() string         { return "" }
 
-func (w *world) Open(_ context.Context, channel, key string, p chat.Post) (chat.ThreadID, chat.MessageRef, error) {
+func (w *world) Open(_ context.Context, _, key string, p chat.Post) (chat.ThreadID, chat.MessageRef, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.opened[key] = p.Text
@@ -82,7 +82,7 @@ func TestTheSameKeyIsTheSameCall(t *testing.T) {
 		}
 	}
 	ask.Command = "reboot"
-	var no *chat.CallsRefused
+	var no *chat.CallError
 	if _, err := w.Ask(t.Context(), alice, nil, ask); !errors.As(err, &no) || !no.Conflict {
 		t.Errorf("another command with the key: %v", err)
 	}
@@ -98,7 +98,7 @@ func TestACallIsItsAskersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	bob := chat.User{ID: "web:bob"}
-	var no *chat.CallsRefused
+	var no *chat.CallError
 	if _, err := w.Wait(t.Context(), bob, one.ID, "", 0); !errors.As(err, &no) || !no.Missing {
 		t.Errorf("read: %v", err)
 	}
@@ -149,7 +149,7 @@ func TestATaskIsOneConversationUnlessItsCallsAreOpenSideBySide(t *testing.T) {
 	}
 	for i := range maxBeside + 2 {
 		_, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: fmt.Sprint("many", i), Task: "a", Target: "local", Command: "uptime", Way: "mcp", Program: "coder"})
-		if no := (*chat.CallsRefused)(nil); err != nil && !errors.As(err, &no) {
+		if no := (*chat.CallError)(nil); err != nil && !errors.As(err, &no) {
 			t.Fatal(err)
 		} else if err != nil {
 			return
@@ -171,7 +171,7 @@ func TestWhatCantBeginSaysWhy(t *testing.T) {
 		"a huge command": {Key: "5", Target: "local", Command: strings.Repeat("x", maxCommand+1)}, "arguments that are none": {Key: "6", Tool: "read_file", Args: []byte("{")},
 		"a job without a token": {Key: "7", Target: "local", Command: "ls", Way: "job"}, "an unknown way": {Key: "8", Target: "local", Command: "ls", Way: "magic"},
 	} {
-		var no *chat.CallsRefused
+		var no *chat.CallError
 		if x, err := w.Ask(t.Context(), alice, nil, a); !errors.As(err, &no) || strings.Count(no.Sentence, "\n") > 0 {
 			t.Errorf("%s: %+v %v", what, x, err)
 		}

@@ -2,6 +2,7 @@ package calls
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"countersign/adapters/chat"
@@ -57,6 +58,7 @@ func (s *stream) event(e tools.Event) {
 		s.add(chat.Output{Stdout: s.out.Write(e.Text)})
 	case tools.Stderr:
 		s.add(chat.Output{Stderr: s.err.Write(e.Text)})
+	case tools.Started, tools.Info, tools.Completed: // are no output
 	}
 }
 
@@ -96,7 +98,7 @@ func (s *stream) from(n int) (pieces []chat.Output, over bool, more <-chan struc
 	}
 	pieces = s.pieces[n:]
 	if s.ended {
-		pieces = append(pieces[:len(pieces):len(pieces)], chat.Output{End: true})
+		pieces = append(slices.Clip(pieces), chat.Output{End: true})
 	}
 	return pieces, s.ended, s.more
 }

@@ -126,7 +126,7 @@ func (s *Sender) Tell(tx store.Tx, thread string, e audit.Event, at time.Time) {
 		m.Data.URL = s.cfg.Origin + "/#t=" + thread
 	}
 	for _, h := range s.cfg.Hooks {
-		store.Save(tx, store.Key("webhook", h.name(), uint64(at.UnixNano()), "msg_"+rand.Text()), m) //nolint:gosec // times are after 1970
+		store.Save(tx, store.Key("webhook", h.name(), uint64(at.UnixNano()), "msg_"+rand.Text()), m)
 	}
 }
 
@@ -142,12 +142,10 @@ func (s *Sender) Run(ctx context.Context) error {
 // serve sends the messages of one hook.
 func (s *Sender) serve(ctx context.Context, h Hook) error {
 	pause := look
-	for {
+	for ctx.Err() == nil {
 		sent, err := s.sendAll(ctx, h)
 		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil:
+		case err == nil || ctx.Err() != nil:
 			pause = look
 		default:
 			pause = min(2*pause, longest)
@@ -159,9 +157,9 @@ func (s *Sender) serve(ctx context.Context, h Hook) error {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
 }
 
 type stored struct {

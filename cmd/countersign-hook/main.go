@@ -25,7 +25,7 @@ func main() {
 
 func run(ctx context.Context, args []string) int {
 	if slices.Equal(args, []string{"version"}) || slices.Equal(args, []string{"--version"}) {
-		_, _ = fmt.Println("countersign-hook", version)
+		_, _ = fmt.Fprintln(os.Stdout, "countersign-hook", version)
 		return 0
 	}
 	var known []string

@@ -59,7 +59,7 @@ func Load() (a Account, err error) {
 		err = json.Unmarshal(raw, &a)
 	}
 	if err != nil {
-		return a, fmt.Errorf("%s can't be read (%v); sign in again with %s login LINK", path, err, program())
+		return a, fmt.Errorf("%s can't be read (%w); sign in again with %s login LINK", path, err, program())
 	}
 	return a, nil
 }

@@ -147,7 +147,7 @@ var inside = map[string]string{
 // tests and, but for what begins processes, the standard library.
 var outside = map[string]string{
 	"log":     "", // slog
-	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock internal/enroll signer/runner",
+	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock internal/client internal/enroll signer/runner",
 
 	"cel.dev/cel-go":                       "internal/condition",
 	"code.dny.dev/ssrf":                    "tools/web",

@@ -516,7 +516,7 @@ func logoutCommand() *cobra.Command {
 				return err
 			}
 			err = New(a).Call(cmd.Context(), http.MethodPost, "/tokens/"+url.PathEscape(a.ID)+"/end", struct{}{}, nil)
-			if over, ok := errors.AsType[*client.Refusal](err); ok && over.Status == http.StatusUnauthorized {
+			if over, ok := errors.AsType[*client.Error](err); ok && over.Status == http.StatusUnauthorized {
 				err = nil // it had ended
 			}
 			return errors.Join(err, account.Forget())

@@ -30,7 +30,7 @@ func hookCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return install(h, cmd.InOrStdin(), cmd.OutOrStdout(), files)
+			return install(cmd.Context(), h, cmd.InOrStdin(), cmd.OutOrStdout(), files)
 		},
 	}
 	install.Flags().BoolVar(&files, "files", false, "ask before it changes files with its own tools, too")

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,7 @@ import (
 var opencodePlugin string
 
 // install has a program ask. files says that it also asks before it changes files.
-func install(h hook.Program, in io.Reader, out io.Writer, files bool) error {
+func install(ctx context.Context, h hook.Program, in io.Reader, out io.Writer, files bool) error {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return err
@@ -39,7 +40,7 @@ func install(h hook.Program, in io.Reader, out io.Writer, files bool) error {
 	if err != nil {
 		return err
 	}
-	if lock := lockOf(program[0]); lock != "" && h.Rewrites {
+	if lock := lockOf(ctx, program[0]); lock != "" && h.Rewrites {
 		program = append(program, "--lock", lock)
 	}
 	matched := h.Shells
@@ -95,14 +96,14 @@ func asking(h hook.Program) ([]string, error) {
 }
 
 // lockOf is the program countersign-lock beside another one, or on PATH, if it works here.
-func lockOf(program string) string {
+func lockOf(ctx context.Context, program string) string {
 	lock := filepath.Join(filepath.Dir(program), "countersign-lock")
 	if _, err := os.Stat(lock); err != nil {
 		if lock, err = exec.LookPath("countersign-lock"); err != nil {
 			return ""
 		}
 	}
-	if exec.Command(lock, "check").Run() != nil { //nolint:gosec // it is ours
+	if exec.CommandContext(ctx, lock, "check").Run() != nil {
 		return ""
 	}
 	return lock

@@ -358,7 +358,7 @@ func session() (commands []string) {
 }
 
 // decisions are what people do with the cards of a session until the test ends.
-func decisions(t *testing.T, b *bot, alice, bob *person) (cards func() []string) {
+func decisions(t *testing.T, alice, bob *person) (cards func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	seen := map[string]string{}
@@ -448,7 +448,7 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 				t.Fatal(b.log)
 			}
 			alice, bob := b.login("alice"), b.login("bob")
-			cards := decisions(t, b, alice, bob)
+			cards := decisions(t, alice, bob)
 			commands := session()
 			s := newScriptedModel(t, commands...)
 			work := filepath.Join(b.dir, "home-"+a.id, "work")

@@ -24,7 +24,7 @@ import (
 func balancer(t *testing.T, f func() []string) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(&httputil.ReverseProxy{
-		Director: func(r *http.Request) { r.URL.Scheme = "http" },
+		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme = "http" },
 		Transport: roundTrips(func(r *http.Request) (res *http.Response, err error) {
 			for _, url := range f() {
 				r.URL.Host = strings.TrimPrefix(url, "http://")

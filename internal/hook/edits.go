@@ -57,7 +57,7 @@ func editOf(ev hookEvent) (question, error) {
 		q.change = fmt.Sprintf("cell %s: %s\n%s", text("cell_id"), text("edit_mode"), text("new_source"))
 		return q.checked()
 	}
-	now, ok := string(was), true
+	now := string(was)
 	switch content, isWhole := ev.Input["content"].(string); {
 	case isWhole:
 		now = content
@@ -68,8 +68,8 @@ func editOf(ev hookEvent) (question, error) {
 		}
 		for _, e := range list {
 			m, _ := e.(map[string]any)
-			now, ok = replaced(now, m)
-			if !ok {
+			var ok bool
+			if now, ok = replaced(now, m); !ok {
 				return nil, errors.New("what it would replace isn't in the file")
 			}
 		}

@@ -147,6 +147,7 @@ func (c Config) progress(ctx context.Context, r *mcp.CallToolRequest, states <-c
 			said = "waits for approval of request " + now.Request
 		case client.Running:
 			said = "runs"
+		case client.Done: // its result says so
 		}
 		if n++; token != nil && said != "" {
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: n, Message: said}) // it is a courtesy
@@ -337,7 +338,7 @@ func Handler(o HTTPOptions) http.Handler {
 // fail answers a request whose token is none.
 func fail(w http.ResponseWriter, r *http.Request, o HTTPOptions, err error) {
 	status := http.StatusServiceUnavailable
-	if no, ok := errors.AsType[*client.Refusal](err); ok {
+	if no, ok := errors.AsType[*client.Error](err); ok {
 		status = no.Status
 	}
 	if status == http.StatusUnauthorized {

@@ -1,20 +1,17 @@
 package oidc
 
 import (
-	"crypto/elliptic"
 	"encoding/json"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
 )
 
 func published(t *testing.T, p *idp) []byte {
 	t.Helper()
-	pub := p.key.PublicKey
-	x, y := make([]byte, 32), make([]byte, 32)
-	pub.X.FillBytes(x)
-	pub.Y.FillBytes(y)
-	raw, err := json.Marshal(map[string]any{"keys": []any{map[string]string{"kty": "EC", "crv": elliptic.P256().Params().Name, "kid": "1", "alg": "ES256", "use": "sig", "x": b64(x), "y": b64(y)}}})
+	raw, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.key.Public(), KeyID: "1", Algorithm: "ES256", Use: "sig"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
