@@ -153,6 +153,8 @@ type Request struct {
 	Key string `json:"key"`
 	// Task names what the program is at. What it asks for one task is one conversation. "" begins one.
 	Task string `json:"task,omitempty"`
+	// Thread is a conversation of the web console that is there already, in place of a task's.
+	Thread string `json:"thread,omitempty"`
 	// Target is the machine, by its name in the bot's configuration, and Command is for its shell.
 	Target  string `json:"target,omitempty"`
 	Command string `json:"command,omitempty"`

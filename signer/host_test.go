@@ -369,7 +369,7 @@ func TestARunGoesOnWithoutItsConnectionAndCanBeStopped(t *testing.T) {
 }
 
 func TestAConnectionThatTheHostGaveUpIsReplaced(t *testing.T) {
-	b := newBench(t, "LoginGraceTime 1")
+	b := newBench(t, "LoginGraceTime 4") // more than a login takes on a busy machine
 	b.target.Prepare()
 	for range 2 { // until the host gives up one that surely came later
 		later, err := net.Dial("tcp", b.sshd.Address())

@@ -12,7 +12,9 @@ type Asking struct {
 	// Key is the asker's own name of it: the same key again is the same call, which runs once.
 	Key string `json:"key"`
 	// Task names what the asker is at: what it asks for one task is one conversation. "" begins one.
-	Task    string          `json:"task,omitempty"`
+	Task string `json:"task,omitempty"`
+	// Thread is a conversation that is there already, in place of a task's.
+	Thread  ThreadID        `json:"thread,omitempty"`
 	Target  string          `json:"target,omitempty"`
 	Command string          `json:"command,omitempty"`
 	Tool    string          `json:"tool,omitempty"` // in place of Command

@@ -116,10 +116,6 @@ func (a *Adapter) signed(p permission, next func(http.ResponseWriter, *http.Requ
 			fail(w, http.StatusForbidden, said)
 			return
 		}
-		if s.scope == scopeAsk && !forPrograms(r) {
-			fail(w, http.StatusForbidden, sayJobsAsk)
-			return
-		}
 		pace := a.acts
 		if s.program && r.URL.Path == callsPath {
 			pace = a.asks
@@ -150,6 +146,10 @@ func (a *Adapter) leaving(next func(http.ResponseWriter, *http.Request, session)
 				sentence = saySignInAgain
 			}
 			fail(w, http.StatusUnauthorized, sentence)
+			return
+		}
+		if s.scope == scopeAsk && !forPrograms(r) {
+			fail(w, http.StatusForbidden, sayJobsAsk)
 			return
 		}
 		if r.Method == http.MethodPost && !a.mayPost(w, r, &s) {

@@ -53,6 +53,17 @@ func (a *Adapter) ask(w http.ResponseWriter, r *http.Request, s session) {
 	if !read(w, r, &in) {
 		return
 	}
+	if in.Thread != "" && s.scope == scopeAsk { // others talk there
+		fail(w, http.StatusForbidden, sayJobsAsk)
+		return
+	}
+	if in.Thread != "" {
+		id, ok := a.openThread(w, r, string(in.Thread))
+		if !ok {
+			return
+		}
+		in.Thread = threadID(id)
+	}
 	if in.Proven = s.job != nil; in.Proven {
 		in.Way, in.Program, in.Repository, in.Ref = "job", s.job.Program, s.job.Repository, s.job.Ref
 	}

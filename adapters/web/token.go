@@ -211,7 +211,7 @@ func (a *Adapter) endToken(w http.ResponseWriter, r *http.Request, s session) {
 		found = ""
 		keys, rows := tokensOf(tx, s.user)
 		for i, row := range rows {
-			if row.ID != r.PathValue("token") {
+			if row.ID != r.PathValue("token") || s.scope == scopeAsk && string(keys[i]) != s.id { // a program ends its own
 				continue
 			}
 			found = string(keys[i])

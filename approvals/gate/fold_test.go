@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/approvals/gate"
@@ -126,5 +127,34 @@ func TestRulesKnowTheCaller(t *testing.T) {
 	job.Caller.Proven = true
 	if rec := f.ask(t, job); len(rec.Require.Needs) == 0 || rec.Require.Needs[len(rec.Require.Needs)-1].Count != 2 {
 		t.Errorf("%+v", rec.Require)
+	}
+}
+
+// A program's request can be in a thread of another network than its person's name. Where it matters
+// who approves, somebody of that network does, since nobody can tell who a name of another one is.
+func TestAProgramsPersonCantApproveUnderAnotherName(t *testing.T) {
+	f := newFixture(t)
+	f.configure(t, policy.Config{Approve: policy.Approve{Requester: "never"}}, oncall())
+	req := byProgram("c1", "rm -rf /srv/data")
+	req.Thread = "slack:T1:C1:1.0"
+	rec := f.ask(t, req)
+	vote := func(id, event string) chat.Answer {
+		return f.click(t, chat.Click{ID: chat.EventID(event), Thread: req.Thread, From: chat.User{ID: chat.UserID(id), Name: id}, Button: chat.ButtonID("approve:" + string(rec.ID) + "." + rec.Nonce)})
+	}
+	if a := vote("slack:U1", "e1"); a.OK || !strings.Contains(a.Notice, "asked for in the web console") {
+		t.Errorf("from Slack: %+v", a)
+	}
+	if a := vote("web:alice", "e2"); a.OK {
+		t.Errorf("who asked: %+v", a)
+	}
+	if a := vote("web:bob", "e3"); !a.OK {
+		t.Errorf("somebody else of the console: %+v", a)
+	}
+	// Where one vote of any approver decides, Slack's counts.
+	f.configure(t, policy.Config{Approve: policy.Approve{Requester: "always"}}, oncall())
+	req.Call = "c2"
+	rec = f.ask(t, req)
+	if a := vote("slack:U1", "e4"); !a.OK {
+		t.Errorf("where it makes no difference: %+v", a)
 	}
 }

@@ -70,6 +70,15 @@ func sayExpiredAt(at time.Time) string {
 	return "This request expired at " + clock(at) + ". Nothing ran."
 }
 
+// sayAskedElsewhere refuses somebody of whom nobody can tell that they are not who asked.
+func sayAskedElsewhere(network string) string {
+	where := network
+	if network == "web" {
+		where = "the web console"
+	}
+	return "This was asked for in " + where + ", and nothing tells whether you're the person who asked, under another name. Somebody has to approve it there. You can deny it here."
+}
+
 // sayTwice answers a second approval by the same person.
 func sayTwice(missing string) string {
 	return "You already approved this. It still needs " + missing + "."

@@ -307,7 +307,10 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 		return sayBotsDecide
 	case !b.Approve:
 		return ""
-	case elsewhere(b) && (b.Glass || !rec.OneVote()):
+	case nameless(rec, b) && (b.Glass || !rec.OneVote()):
+		if !elsewhere(b) {
+			return sayAskedElsewhere(network(rec.Requester.ID))
+		}
 		return sayElsewhere
 	case b.Glass && len(rec.Require.BreakGlass) == 0:
 		return sayNoGlass
@@ -348,9 +351,26 @@ func (b Ballot) bySigner() Ballot {
 // elsewhere reports whether a press comes from another network than its thread's. People have a
 // name on each, and nothing says which belong together: who asked on one could approve on
 // another, or vote twice.
-func elsewhere(b Ballot) bool {
-	from, _, _ := strings.Cut(string(b.From.ID), ":")
-	return !strings.HasPrefix(string(b.Thread), from+":")
+func elsewhere(b Ballot) bool { return !strings.HasPrefix(string(b.Thread), network(b.From.ID)+":") }
+
+// network is where a person has their name.
+func network(id chat.UserID) string {
+	name, _, _ := strings.Cut(string(id), ":")
+	return name
+}
+
+// nameless reports whether the voter could be who asked, or voted before, under a name of another
+// network. A program's request is in the network that its person signed in at, wherever its thread is.
+func nameless(rec approvals.Record, b Ballot) bool {
+	own := network(b.From.ID)
+	if rec.Requester.Bot || rec.Requester.ID == "" {
+		if elsewhere(b) {
+			return true
+		}
+	} else if network(rec.Requester.ID) != own {
+		return true
+	}
+	return slices.ContainsFunc(rec.Votes, func(v approvals.Vote) bool { return v.Approve && network(v.User.ID) != own })
 }
 
 func decidedText(r approvals.Record) string {

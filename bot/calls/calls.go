@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +25,8 @@ const (
 	maxBeside = 32
 	// keepFor is how long a call and its key are known.
 	keepFor = 30 * 24 * time.Hour
+	// forgotten is after how long a call that never began never will.
+	forgotten = 24 * time.Hour
 	// pruned is how many old calls one new one deletes.
 	pruned = 20
 	// maxKey bounds a key and a task, maxCommand a command, and maxArgs the arguments of a tool, in bytes.
@@ -79,7 +80,7 @@ func New(c Config) *Calls {
 // call is one that somebody has asked for.
 type call struct {
 	User   chat.UserID   `json:"user"`
-	Digest string        `json:"digest"` // of what was asked
+	Digest string        `json:"digest"` // of what would run
 	Begun  time.Time     `json:"begun"`
 	Opens  string        `json:"opens"` // names the conversation before there is one
 	Thread chat.ThreadID `json:"thread,omitempty"`
@@ -181,7 +182,11 @@ func (c *Calls) Ask(ctx context.Context, by chat.User, groups []string, a chat.A
 			return chat.Called{}, err
 		}
 	}
-	if row.Why == "" {
+	now, err := c.Wait(ctx, by, id, "", 0)
+	if err != nil {
+		return now, err
+	}
+	if now.State == "" {
 		ev := chat.Event{ID: chat.EventID(prefix + id), Thread: row.Thread, From: by, Groups: groups, Text: asked(a), At: c.cfg.Now()}
 		why, err := c.cfg.Ask(ctx, ev, agent.Command{Target: a.Target, Text: strings.TrimSpace(a.Command), Tool: a.Tool, Args: a.Args, Caller: who})
 		if err != nil {
@@ -206,14 +211,8 @@ func asked(a chat.Asking) string {
 
 // begin makes the row of a call, or finds it, and finds a conversation of its task that is free.
 func (c *Calls) begin(ctx context.Context, by chat.User, id string, a chat.Asking, who approvals.Caller) (row call, err error) {
-	raw, err := json.Marshal(a)
-	if err != nil {
-		return row, fmt.Errorf("calls: %w", err)
-	}
-	name := ""
-	sum := sha256.Sum256(raw)
-	digest := hex.EncodeToString(sum[:])
-	if a.Task != "" {
+	name, digest := "", short(a.Target, a.Command, a.Tool, string(a.Args))
+	if a.Task != "" && a.Thread == "" {
 		name = short(string(who.Way), who.Program, a.Task)
 	}
 	err = c.cfg.DB.Update(ctx, func(tx store.Tx) error {
@@ -226,7 +225,7 @@ func (c *Calls) begin(ctx context.Context, by chat.User, id string, a chat.Askin
 		}
 		now := c.cfg.Now().UTC()
 		ages.Prune(tx, now.Add(-keepFor), pruned, func(r aging.Row) bool { drop(tx, r.Parts); return true })
-		row = call{User: by.ID, Digest: digest, Begun: now, Opens: id, Alone: who.Way == approvals.WayHook}
+		row = call{User: by.ID, Digest: digest, Thread: a.Thread, Begun: now, Opens: id, Alone: who.Way == approvals.WayHook}
 		if name != "" {
 			n, free := uint64(0), false
 			for ; n < maxBeside && !free; n++ {
@@ -318,6 +317,9 @@ func (c *Calls) became(tx store.Tx, id string, row call) chat.Called {
 		out.State, out.Failed, out.Note = chat.ExecDone, true, strings.TrimSuffix(row.Why, ".")
 	case row.Thread != "":
 		out.Executed = agent.Executed(tx, row.Thread, row.From, chat.EventID(prefix+id))
+	}
+	if out.State == "" && c.cfg.Now().Sub(row.Begun) > forgotten { // an event is known for a time only, and must not begin twice
+		out.State, out.Failed, out.Unknown, out.Note = chat.ExecDone, true, true, sayForgotten
 	}
 	return out
 }

@@ -91,6 +91,28 @@ func TestTheSameKeyIsTheSameCall(t *testing.T) {
 	}
 }
 
+// An event is known for a week and a key for a month, so a key that comes again late must not begin
+// what may have run.
+func TestALateKeyBeginsNothing(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now()
+	w.cfg.Now = func() time.Time { return now }
+	ask := chat.Asking{Key: "k", Target: "local", Command: "uptime"}
+	if _, err := w.Ask(t.Context(), alice, nil, ask); err != nil || len(w.asked) != 1 {
+		t.Fatal(err, w.asked)
+	}
+	now = now.Add(8 * 24 * time.Hour)
+	x, err := w.Ask(t.Context(), alice, nil, ask)
+	if err != nil || len(w.asked) != 1 || !x.Unknown || x.State != chat.ExecDone || x.Note == "" {
+		t.Errorf("%+v %v, begun %d times", x, err, len(w.asked))
+	}
+	ask.Way, ask.Program, ask.Host = "api", "release-bot", "another-runner"
+	now = now.Add(time.Hour)
+	if _, err := w.Ask(t.Context(), alice, nil, ask); err != nil {
+		t.Errorf("the same command from another machine: %v", err)
+	}
+}
+
 func TestACallIsItsAskersAlone(t *testing.T) {
 	w := newWorld(t)
 	one, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "local", Command: "uptime"})

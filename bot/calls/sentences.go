@@ -10,6 +10,7 @@ const (
 	sayCommand   = "The command is empty, or has a NUL byte, which no shell accepts."
 	sayLong      = "The command is longer than %d KiB. Put it into a script, and run that."
 	sayTarget    = "The call doesn't say on which target. countersign exec lists them when it completes."
+	sayForgotten = "it had not begun within a day, and nobody knows why; look before you ask again with another key"
 	sayOtherKey  = "This key belongs to a call of yours that asks for something else. Use a new one."
 	sayBeside    = "%d calls of this task are open already. Wait until some are decided, or withdraw them."
 	sayNoChannel = "The channel %q, where programs ask, can't be reached. Correct programs.channel in the bot's configuration."

@@ -24,11 +24,11 @@ const (
 )
 
 func execCommand() *cobra.Command {
-	var task, key string
+	var ask client.Request
 	c := &cobra.Command{
 		Use: "exec TARGET -- COMMAND", Short: "Run a command on a target: a proven read immediately, anything else once people approve it", Args: cobra.MinimumNArgs(2),
 	}
-	callFlags(c, &task, &key)
+	callFlags(c, &ask)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		account, err := Load()
 		if err != nil {
@@ -40,19 +40,20 @@ func execCommand() *cobra.Command {
 				return err
 			}
 		}
-		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), client.Request{Key: key, Task: task, Target: args[0], Command: command}, true)
+		ask.Target, ask.Command = args[0], command
+		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), ask, true)
 	}
 	return c
 }
 
 // requestCommand is exec for what doesn't wait at its keyboard.
 func requestCommand() *cobra.Command {
-	var task, key string
+	var ask client.Request
 	wait := false
 	c := &cobra.Command{
 		Use: "request TARGET -- COMMAND", Short: "Ask for a command on a target and print the call's id; --wait waits for its end", Args: cobra.MinimumNArgs(2),
 	}
-	callFlags(c, &task, &key)
+	callFlags(c, &ask)
 	c.Flags().BoolVar(&wait, "wait", false, "wait, print what the command prints, and end as it ends")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		account, err := Load()
@@ -65,7 +66,8 @@ func requestCommand() *cobra.Command {
 				return err
 			}
 		}
-		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), client.Request{Key: key, Task: task, Target: args[0], Command: command}, wait)
+		ask.Target, ask.Command = args[0], command
+		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), ask, wait)
 	}
 	return c
 }
@@ -123,9 +125,10 @@ func quoted(args []string) (string, error) {
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+"
 
 // callFlags are those of commands that ask for a call.
-func callFlags(c *cobra.Command, task, key *string) {
-	c.Flags().StringVar(task, "task", "", "what you are at: commands of the same task are one conversation; without it a new one begins")
-	c.Flags().StringVar(key, "key", "", "a name of your own for this command: the same one again runs it once, and tells what became of it")
+func callFlags(c *cobra.Command, r *client.Request) {
+	c.Flags().StringVar(&r.Thread, "thread", "", "a conversation of the console to run it in; without it and without a task a new one begins")
+	c.Flags().StringVar(&r.Task, "task", "", "what you are at: commands of the same task are one conversation")
+	c.Flags().StringVar(&r.Key, "key", "", "a name of your own for this command: the same one again runs it once, and tells what became of it")
 }
 
 // exec asks for a command on a target, prints what it prints while it runs, and ends as it ends.

@@ -475,6 +475,14 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 				t.Errorf("%d cards: %q", len(all), all)
 			}
 			t.Logf("%s: %d calls, %d of them asked people, %.1f s", a.id, len(commands), len(cards()), took.Seconds())
+			if a.id == "opencode" { // by itself it asks nobody
+				plain := newScriptedModel(t, commands...)
+				work := filepath.Join(b.dir, "home-"+a.id+"-plain", "work")
+				prepare(t, work)
+				a.run(t, bin, b, plain, false)
+				ran, _ := os.ReadFile(filepath.Join(work, "ran"))
+				t.Logf("%s by itself: %d calls, it ran %q, and the file that people want to keep is there: %v", a.id, len(plain.results), ran, isThere(filepath.Join(work, "src/a.txt")))
+			}
 			if a.id == "claude-code" { // it says in the end what its own rules would have asked about
 				plain := newScriptedModel(t, commands...)
 				prepare(t, filepath.Join(b.dir, "home-"+a.id+"-plain", "work"))

@@ -255,12 +255,11 @@ func (a commandAsked) became(x client.Result, page string) (verdict, error) {
 	default:
 		return verdict{why: "Countersign: people have changed the command, and it has a secret in it. It's in " + page}, nil
 	}
-	if x.Locked && (x.Request != "" || a.lock == "") {
+	if x.Locked && a.lock == "" {
 		return verdict{}, errors.New("the bot allows it under a lock that this machine doesn't have")
 	}
 	if x.Locked {
-		v.command, v.held = locked(a.lock, x.Needs, strings.TrimSpace(a.command)), true
-		return v, nil
+		v.command, v.held = locked(a.lock, x.Needs, strings.TrimSpace(v.command)), true
 	}
 	if changed := changedFile(a.files); x.Request != "" && changed != "" {
 		return verdict{why: "Countersign: " + changed + " has changed since this was asked. Ask again."}, nil

@@ -53,10 +53,11 @@ const (
 	sayWithdraw = "Take back something that you have asked for, by its id: its card is withdrawn, or its command is stopped."
 )
 
-// Server returns a server for one agent. It asks the bot which tools there are.
+// Server returns a server for one agent. It asks the bot which tools there are; while the bot is away,
+// there are those of this package, whose calls say so.
 func (c Config) Server(ctx context.Context) (*mcp.Server, error) {
 	tools, err := c.Client.Tools(ctx)
-	if err != nil {
+	if _, refused := errors.AsType[*client.Error](err); refused {
 		return nil, err
 	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "countersign", Version: c.Version}, &mcp.ServerOptions{Instructions: sayServer})

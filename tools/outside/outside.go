@@ -75,14 +75,16 @@ func digest(command string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// New returns the tools: allow_command and allow_edit. classify is the classifier of the gate.
-func New(classify func(risk.Text) risk.Verdict) []tools.Tool {
-	return []tools.Tool{tool{classify}, edit{}}
+// Config is what the tools need.
+type Config struct {
+	Classify func(risk.Text) risk.Verdict // the gate's
+	Redact   func(string) string          // of the texts of files, which people read
 }
 
-type tool struct {
-	classify func(risk.Text) risk.Verdict
-}
+// New returns the tools: allow_command and allow_edit.
+func New(c Config) []tools.Tool { return []tools.Tool{tool{c}, edit{}} }
+
+type tool struct{ cfg Config }
 
 // Spec implements tools.Tool. The level is that of the least risky call: the risk engine judges
 // every command by its text.
@@ -153,7 +155,7 @@ func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: Prefix + in.Host, Dir: path.Clean(in.Dir), Bytes: []byte(in.Command), Args: args,
-		Files: files, Preview: shown,
+		Files: files, Preview: t.cfg.Redact(shown),
 	}
 	switch in.Shell { // the proof is about these
 	case "bash":
@@ -162,10 +164,10 @@ func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		a.Shell = "sh"
 	}
 	answer := Answer{Allowed: true, Command: in.Command, Digest: digest(in.Command)}
-	if lock && a.Shell != "" && !t.classify(a.Text()).ReadOnly {
+	if lock && a.Shell != "" && !t.cfg.Classify(a.Text()).ReadOnly {
 		held := a
 		held.Locked = true
-		if v := t.classify(held.Text()); v.ReadOnly {
+		if v := t.cfg.Classify(held.Text()); v.ReadOnly {
 			a, answer.Locked, answer.Needs = held, true, v.Needs
 		}
 	}

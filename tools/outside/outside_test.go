@@ -16,9 +16,11 @@ import (
 	"countersign/tools/toolstest"
 )
 
+func hidden(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }
+
 func plan(t *testing.T, in outside.Args) (tools.Plan, error) {
 	t.Helper()
-	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
+	reg, err := tools.NewRegistry(time.Now, outside.New(outside.Config{Classify: risk.Judge, Redact: hidden})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,7 @@ func TestAQuestionIsBoundToAllThatItSays(t *testing.T) {
 }
 
 func TestTheAnswerIsTheCommandAndRunsNothing(t *testing.T) {
-	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
+	reg, err := tools.NewRegistry(time.Now, outside.New(outside.Config{Classify: risk.Judge, Redact: hidden})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func TestTheAnswerIsTheCommandAndRunsNothing(t *testing.T) {
 
 // A model can't ask in a program's name.
 func TestModelsAreNotOfferedIt(t *testing.T) {
-	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
+	reg, err := tools.NewRegistry(time.Now, outside.New(outside.Config{Classify: risk.Judge, Redact: hidden})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,12 +99,12 @@ func TestQuestionsThatSayTooLittle(t *testing.T) {
 // A command's files are bound and shown, and are none of its arguments.
 func TestAQuestionIsBoundToTheFilesThatItRuns(t *testing.T) {
 	sum := strings.Repeat("ab", 32)
-	in := outside.Args{Host: "laptop", Dir: "/src", Shell: "bash", Command: "./deploy.sh", Files: []outside.File{{Path: "/src/deploy.sh", Digest: sum, Text: "rsync site web-1:\n"}}}
+	in := outside.Args{Host: "laptop", Dir: "/src", Shell: "bash", Command: "./deploy.sh", Files: []outside.File{{Path: "/src/deploy.sh", Digest: sum, Text: "rsync site web-1: hunter2\n"}}}
 	p, err := plan(t, in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := p.Action; a.Files["/src/deploy.sh"] != sum || !strings.Contains(a.Preview, "rsync site") || strings.Contains(string(a.Args), "rsync") {
+	if a := p.Action; a.Files["/src/deploy.sh"] != sum || !strings.Contains(a.Preview, "rsync site") || strings.Contains(a.Preview, "hunter2") || strings.Contains(string(a.Args), "rsync") {
 		t.Errorf("%+v", a)
 	}
 	was := p.Action.Digest()
@@ -117,7 +119,7 @@ func TestAQuestionIsBoundToTheFilesThatItRuns(t *testing.T) {
 }
 
 func TestAnEditIsBoundToWhatWasThere(t *testing.T) {
-	reg, err := tools.NewRegistry(time.Now, outside.New(risk.Judge)...)
+	reg, err := tools.NewRegistry(time.Now, outside.New(outside.Config{Classify: risk.Judge, Redact: hidden})...)
 	if err != nil {
 		t.Fatal(err)
 	}
