@@ -131,7 +131,7 @@ type Config struct {
 	// Refuse notes that what [Agent.Ask] began with an event never begins, and why, and reports
 	// whether somebody waits for it elsewhere; nil: nobody does. It may run more than once.
 	Refuse func(tx store.Tx, event chat.EventID, why string) bool
-	// Hear returns what is told of the events of a call that runs, and is called when it has ended;
+	// Hear returns a function that gets the events of a call while it runs, and one for its end;
 	// nil: nobody listens.
 	Hear func(thread chat.ThreadID, call string) (hear func(tools.Event), end func())
 	// Live returns a redactor for streamed text; nil redacts nothing.

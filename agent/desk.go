@@ -19,7 +19,7 @@ type Profile struct {
 	ReadOnly bool // only proven reads may run
 }
 
-// Command is what a person runs by "exec", or a program of theirs asks for.
+// Command is what a person runs by "exec", or what their program asks for.
 type Command struct {
 	Target, Text string
 	// Tool and Args are a call of another tool, in place of a command.

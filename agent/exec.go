@@ -19,7 +19,7 @@ func (a *Agent) exec(ctx context.Context, ev chat.Event, w word) error {
 	return a.answer(ctx, ev, why)
 }
 
-// Ask begins a command of a person, or of a program of theirs, without the model: by the same proof,
+// Ask begins a command of a person, or of their program, without the model: by the same proof,
 // card and record as any other. why is not empty where it can't begin. After nil it is durable, and
 // the same event again changes nothing. ev.Text says what is asked, for the record.
 func (a *Agent) Ask(ctx context.Context, ev chat.Event, what Command) (why string, err error) {
@@ -42,8 +42,7 @@ func Executed(tx store.Tx, thread chat.ThreadID, from uint64, event chat.EventID
 	return executed(history.LoadFrom(tx, thread, from), event)
 }
 
-// LastExecuted is Executed for the last command of a thread that a person, or a program of theirs, has
-// run.
+// LastExecuted is Executed for the last command that a person, or their program, has run in a thread.
 func LastExecuted(tx store.Tx, thread chat.ThreadID) chat.Executed {
 	// Whoever waits asks again and again, and it is near the end of the transcript.
 	next := history.VersionOf(tx, thread).Next

@@ -67,7 +67,7 @@ func FromEnvironment() (*Client, error) {
 // Address is the bot's.
 func (c *Client) Address() string { return c.base }
 
-// Error is an answer of the bot that is none of success. Its sentence is for people.
+// Error is an answer with which the bot refuses something, or fails. Its sentence is for people.
 type Error struct {
 	Status   int // of HTTP
 	Sentence string
@@ -149,7 +149,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any, header h
 // Request is what a program asks for: a command on a target, or a call of a tool.
 type Request struct {
 	// Key is the program's own name of the request, of at most 128 bytes. The same key again is the
-	// same call: it runs once, and what became of it is told again. "" makes one.
+	// same call: it runs once, and its result comes again. "" makes one.
 	Key string `json:"key"`
 	// Task names what the program is at. What it asks for one task is one conversation. "" begins one.
 	Task string `json:"task,omitempty"`

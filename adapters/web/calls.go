@@ -14,8 +14,8 @@ const (
 	callsPath = "/api/calls"
 	// maxWait is how long a request may wait for news of a call.
 	maxWait = 50 * time.Second
-	// asksAtOnce is how many calls one token may begin at once, and asksPerSecond how many more each
-	// second: most are reads, which ask nobody.
+	// asksAtOnce is how many calls one token may begin in a burst, and asksPerSecond how many more each
+	// second. Most are reads, which ask nobody.
 	asksAtOnce, asksPerSecond = 200, 20
 )
 

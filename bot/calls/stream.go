@@ -33,7 +33,7 @@ type stream struct {
 
 func streamName(thread chat.ThreadID, call string) string { return string(thread) + "\x00" + call }
 
-// Begin returns what is told of the events of a call that runs, and ends it.
+// Begin returns a function that gets the events of a call while it runs, and one for its end.
 func (c *Calls) Begin(thread chat.ThreadID, call string) (hear func(tools.Event), end func()) {
 	s := &stream{more: make(chan struct{}), out: c.streams.clean(), err: c.streams.clean()}
 	name := streamName(thread, call)

@@ -50,8 +50,8 @@ func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, gr
 	return text, nil
 }
 
-// Exec finds the call that a person or a program of theirs asks for. The target of a command becomes
-// the thread's own.
+// Exec finds the call that a person or their program asks for. The target of a command becomes the
+// thread's.
 func (t Targets) Exec(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, what agent.Command) (c llm.Call, why string) {
 	if what.Tool != "" {
 		if !t.Tools.Has(thread, what.Tool) || !t.Tools.Callable(what.Tool) {

@@ -43,7 +43,7 @@ const (
 	secretTag = "whsec_"
 )
 
-// Hook is an address that is told.
+// Hook is an address that gets messages.
 type Hook struct {
 	URL    string
 	Secret redact.Secret // its bytes, or whsec_ and their base64
@@ -96,7 +96,7 @@ type Config struct {
 	DB     store.DB
 	Hooks  []Hook
 	Origin string       // of the console, for links; "" is none
-	HTTP   *http.Client // default: one of its own
+	HTTP   *http.Client // default: a new one
 	Log    *slog.Logger
 	Now    func() time.Time
 }

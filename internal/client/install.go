@@ -109,7 +109,7 @@ func lockOf(ctx context.Context, program string) string {
 	return lock
 }
 
-// plugin is a program's plugin, which has a file of its own.
+// plugin is the file of a program's plugin.
 func plugin(program []string, tools []string) (now []byte, shown string, err error) {
 	name, err := json.Marshal(program)
 	if err != nil {

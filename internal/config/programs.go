@@ -28,7 +28,7 @@ type IdentityConfig struct {
 	User     string `yaml:"user"`     // of the console, as which the job asks
 }
 
-// WebhookConfig is an address that is told.
+// WebhookConfig is an address that gets messages.
 type WebhookConfig struct {
 	URL string `yaml:"url"`
 	// SecretEnv names the environment variable that holds the secret by which it knows the bot.

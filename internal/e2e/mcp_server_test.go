@@ -27,8 +27,15 @@ func TestAnotherAgentAsksThroughTheGate(t *testing.T) {
 	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
 		t.Fatal(errs)
 	}
-	var told atomic.Int64
+	var told, offered atomic.Int64
 	client := mcp.NewClient(&mcp.Implementation{Name: "coder", Title: "Coder: \u202e1.0", Version: "1"}, &mcp.ClientOptions{
+		Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}},
+		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			if strings.HasPrefix(r.Params.URL, b.url+"/#t=web:") {
+				offered.Add(1)
+			}
+			return &mcp.ElicitResult{Action: "decline"}, nil // it decides nothing
+		},
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			if strings.Contains(r.Params.Message, "waits for approval") {
 				told.Add(1)
@@ -37,7 +44,8 @@ func TestAnotherAgentAsksThroughTheGate(t *testing.T) {
 	})
 	cmd := exec.CommandContext(t.Context(), binary, "mcp")
 	cmd.Env, cmd.Dir = b.env, b.dir
-	s, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	// The version that agents speak today; TestAnAgentIsServedOverHTTP speaks the newest one.
+	s, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +135,8 @@ func TestAnotherAgentAsksThroughTheGate(t *testing.T) {
 		_, err := alice.do("GET", "/api/home", nil, &home)
 		return err == nil && len(home.Yours) == 0
 	}, b.log.String)
-	if lines(ran) != 1 || told.Load() == 0 {
-		t.Errorf("%d lines, told %d times", lines(ran), told.Load())
+	if lines(ran) != 1 || told.Load() == 0 || offered.Load() == 0 {
+		t.Errorf("%d lines, told %d times, offered the card %d times", lines(ran), told.Load(), offered.Load())
 	}
 	// What waits can be looked at, waited for and taken back; files and terminals are the bot's own tools.
 	call := func(name string, args map[string]any) string {

@@ -1,6 +1,5 @@
-// Package hook answers coding agents that run their own shell, and ask before they do. It is in a
-// program of its own (cmd/countersign-hook) because they ask often: it depends on little, so it
-// starts in a few milliseconds.
+// Package hook answers coding agents that run their own shell, and ask before they do. They ask
+// often, so it depends on little: cmd/countersign-hook starts in a few milliseconds.
 package hook
 
 import (

@@ -114,7 +114,7 @@ func (c Config) until(ctx context.Context, r *mcp.CallToolRequest, call *client.
 	x, err := call.Wait(ctx, func(now client.Result) {
 		select {
 		case states <- now:
-		default: // an agent that is told slowly misses one
+		default: // a slow agent misses one
 		}
 	})
 	close(states)

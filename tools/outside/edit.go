@@ -62,7 +62,7 @@ func (edit) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	case !path.IsAbs(in.Path) || strings.ContainsRune(in.Path, 0):
 		return tools.Plan{}, tools.Invalid("the path %q is not absolute", in.Path)
 	case in.Digest != "" && !digestForm.MatchString(in.Digest):
-		return tools.Plan{}, tools.Invalid("the digest is none of SHA-256")
+		return tools.Plan{}, tools.Invalid("the digest is not a SHA-256 in hexadecimal")
 	}
 	state := in.Digest
 	if state == "" {

@@ -22,7 +22,7 @@ type VerifierConfig struct {
 	// Keys are the issuer's keys as it publishes them (a JSON Web Key Set), for a bot that can't or must
 	// not ask it. Without them it is asked.
 	Keys []byte
-	HTTP *http.Client     // default: one of its own
+	HTTP *http.Client     // default: a new one
 	Now  func() time.Time // default time.Now
 }
 
@@ -79,7 +79,7 @@ func (v *Verifier) Claims(ctx context.Context, token string) (map[string]json.Ra
 	}
 	id, err := check.Verify(gooidc.ClientContext(ctx, v.http), token)
 	if err != nil {
-		return nil, fmt.Errorf("the token is none of %s for this bot (%w)", v.cfg.Issuer, err)
+		return nil, fmt.Errorf("%s has not signed this token for this bot (%w)", v.cfg.Issuer, err)
 	}
 	if now := v.cfg.Now(); id.IssuedAt.After(now.Add(skew)) {
 		return nil, errors.New("the token is of the future; check the clock of this machine")
