@@ -14,6 +14,6 @@ const (
 	sayOtherKey  = "This key belongs to a call of yours that asks for something else. Use a new one."
 	sayBeside    = "%d calls of this task are open already. Wait until some are decided, or withdraw them."
 	sayNoChannel = "The channel %q, where programs ask, can't be reached. Correct programs.channel in the bot's configuration."
-	sayAsks      = "**%s** asks here on behalf of %s."
-	sayAsksOn    = "**%s** asks here on behalf of %s, from %s."
+	sayAsks      = "%s asks here on behalf of %s."
+	sayAsksOn    = "%s asks here on behalf of %s, from %s."
 )

@@ -222,14 +222,17 @@ func (c *Client) executed(f *following, x client.Result) error {
 	}
 	switch {
 	case x.Unknown:
-		return cli.Exit(execUnknown, "nobody knows how it ended: "+visible.Line(x.Note))
+		return cli.Exit(execUnknown, "nobody knows how it ended: "+whole(x.Note))
 	case x.ExitCode != nil && *x.ExitCode == 0:
 		return nil
 	case x.ExitCode != nil:
 		return cli.Exit(*x.ExitCode, "")
 	}
-	return cli.Exit(execNotRun, "not run: "+visible.Line(x.Note))
+	return cli.Exit(execNotRun, "not run: "+whole(x.Note))
 }
+
+// whole is a text of others in one line, as long as it is.
+func whole(s string) string { return strings.Join(strings.Fields(visible.Text(s)), " ") }
 
 // safely is text for a writer: as it is for programs, and without what a terminal would obey.
 func safely(w io.Writer, text string) string {

@@ -78,8 +78,8 @@ func editOf(ev hookEvent) (question, error) {
 		return nil, errors.New("the file isn't text")
 	}
 	q.change = string(diff.Diff(path.Base(name), was, path.Base(name), []byte(now)))
-	if i := strings.Index(q.change, "\n---"); i >= 0 {
-		q.change = q.change[i+1:]
+	if i := strings.Index(q.change, "\n@@"); i >= 0 { // its head names the file twice
+		q.change = "diff " + path.Base(name) + q.change[i:]
 	}
 	return q.checked()
 }

@@ -298,7 +298,7 @@ func (h Program) ask(ctx context.Context, ev hookEvent, q question, errs io.Writ
 	case x.Unknown:
 		return verdict{}, errors.New("nobody knows what was decided")
 	case !x.Allowed:
-		return verdict{why: "Countersign: " + cmp.Or(visible.Line(x.Note), "not allowed")}, nil
+		return verdict{why: "Countersign: " + cmp.Or(strings.Join(strings.Fields(visible.Text(x.Note)), " "), "not allowed")}, nil
 	}
 	return q.became(x, strings.TrimRight(who.URL, "/")+"/#t="+x.Thread)
 }
