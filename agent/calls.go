@@ -164,7 +164,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.madeBy(), Caller: s.caller(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated,
 		Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
 	}
-	if s.own() { // nobody made a claim about it
+	if s.own() && !s.turn.reply.Claimed { // nobody made a claim about it
 		p.Claim = approvals.Claim{}
 	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)

@@ -333,6 +333,8 @@ type wantedCall struct {
 	Call  llm.Call   `json:"call"`
 	// Alone means that the model is not asked what it says to the result.
 	Alone bool `json:"alone,omitempty"`
+	// Claimed says that the arguments have the program's own claims.
+	Claimed bool `json:"claimed,omitempty"`
 	// Caller is the program that asks on the person's behalf.
 	Caller approvals.Caller `json:"caller,omitzero"`
 }

@@ -452,7 +452,7 @@ func (w *worker) acceptWanted(tx store.Tx, known *threadState, want wantedCall, 
 	}
 	said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: ev.Text}})
 	calls := rename([]llm.Call{want.Call}, known.used)
-	return append(said, add(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Direct: true, Alone: want.Alone, Caller: want.Caller}})...)
+	return append(said, add(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Direct: true, Alone: want.Alone, Claimed: want.Claimed, Caller: want.Caller}})...)
 }
 
 // release releases the thread unless something has arrived in its inbox.

@@ -109,6 +109,8 @@ type Reply struct {
 	Direct bool `json:"wanted,omitempty"`
 	// Alone says that the turn ends with the results of these calls, without the model.
 	Alone bool `json:"alone,omitempty"`
+	// Claimed says that the calls have the program's own claims about their risk, which can raise it.
+	Claimed bool `json:"claimed,omitempty"`
 	// Caller is the program that asked for these calls on a person's behalf.
 	Caller approvals.Caller `json:"caller,omitzero"`
 	// Step is the workflow step that made these calls. Gated calls always need approval.

@@ -47,13 +47,19 @@ func TestAnAgentUsesTheTerminalOfItsConversation(t *testing.T) {
 				var home struct {
 					Yours []struct {
 						Thread string
-						Card   struct{ Choose []struct{ ID string } }
+						Card   struct {
+							Risk   string
+							Choose []struct{ ID string }
+						}
 					}
 				}
 				if _, err := bob.do("GET", "/api/home", nil, &home); err != nil || len(home.Yours) != 1 || home.Yours[0].Card.Choose[0].ID == last {
 					return false
 				}
 				last = home.Yours[0].Card.Choose[0].ID
+				if said := home.Yours[0].Card.Risk; args["risk"] != nil && !strings.Contains(strings.ToLower(said), "high") {
+					t.Errorf("the agent's claim doesn't raise the risk: %q", said)
+				}
 				bob.click(t, home.Yours[0].Thread, last)
 				return true
 			}, b.log.String)
@@ -66,8 +72,10 @@ func TestAnAgentUsesTheTerminalOfItsConversation(t *testing.T) {
 	if said := call(false, "capture-pane", map[string]any{}); !strings.Contains(said, "in-the-pane") {
 		t.Errorf("the terminal: %s", said)
 	}
-	if said := call(true, "send-keys", map[string]any{"literal_text": "touch typed-by-the-agent", "enter": true, "risk": "low", "mutation": true, "privesc": false, "why": "to try it"}); strings.Contains(said, `"isError":true`) {
+	if said := call(true, "send-keys", map[string]any{"literal_text": "touch typed-by-the-agent", "enter": true, "risk": "high", "mutation": true, "privesc": false, "why": "to try it"}); strings.Contains(said, `"isError":true`) {
 		t.Errorf("typing: %s", said)
 	}
-	eventually(t, "what it typed", func() bool { return strings.Contains(call(false, "capture-pane", map[string]any{}), "typed-by-the-agent") }, b.log.String)
+	eventually(t, "what it typed", func() bool {
+		return strings.Contains(call(false, "capture-pane", map[string]any{}), "typed-by-the-agent")
+	}, b.log.String)
 }
