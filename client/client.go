@@ -71,7 +71,7 @@ func (c *Client) Address() string { return c.base }
 type Error struct {
 	Status   int // of HTTP
 	Sentence string
-	After    time.Duration // after which it can be tried again, if the bot says so
+	After    time.Duration // after which it can be tried again; 0 is not known
 }
 
 // Error implements error.

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"countersign/store"
 )
 
 const (
@@ -65,33 +63,9 @@ func (a *Adapter) exchange(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusForbidden, sayNotInvited)
 		return
 	}
-	token, now := tokenPrefix+secret(), a.now().UTC()
-	row := tokenRow{
-		ID: short(digest("token id", token))[:tokenIDLength], User: job.User, Name: strings.TrimSpace(job.Program + " " + job.Repository), Scope: scopeAsk, Begun: now, Expires: now.Add(jobTokenLife), Job: &job,
-	}
-	row.Name = row.Name[:min(len(row.Name), maxTokenName)]
-	full := false
-	err = a.db.Update(r.Context(), func(tx store.Tx) error {
-		a.tidyTokens(tx, v, now)
-		if _, rows := tokensOf(tx, job.User); len(rows) >= maxJobTokens {
-			full = true
-			return nil
-		}
-		full = false
-		store.Save(tx, tokenKey(token), row)
-		a.record(tx, v, Access{What: TokenMade, Name: job.User, How: byIdentity, Note: tokenNote(row)})
-		return nil
-	})
-	switch {
-	case err != nil:
-		a.failStore(r.Context(), w, err)
-	case full:
-		fail(w, http.StatusConflict, sayTokensMany)
-	default:
-		out := shownTokenOf(row)
-		out.Token = token
-		answer(w, http.StatusCreated, out)
-	}
+	name := strings.TrimSpace(job.Program + " " + job.Repository)
+	name = strings.ToValidUTF8(name[:min(len(name), maxTokenName)], "") // the cut may go through a character
+	a.giveToken(w, r, byIdentity, jobTokenLife, maxJobTokens, tokenRow{User: job.User, Name: name, Scope: scopeAsk, Job: &job})
 }
 
 // forPrograms reports whether a token that can only ask may make a request.

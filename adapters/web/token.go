@@ -172,20 +172,24 @@ func (a *Adapter) makeToken(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, sayLifetime)
 		return
 	}
+	a.giveToken(w, r, s.how, life, maxTokens, tokenRow{User: s.user, Groups: s.groups, Name: strings.TrimSpace(body.Name), Scope: body.Scope})
+}
+
+// giveToken makes a token that lasts for life, and answers with it. Of its person there are at most
+// most.
+func (a *Adapter) giveToken(w http.ResponseWriter, r *http.Request, how string, life time.Duration, most int, row tokenRow) {
 	token, now, v := tokenPrefix+secret(), a.now().UTC(), a.visitor(r)
-	row := tokenRow{
-		ID: short(digest("token id", token))[:tokenIDLength], User: s.user, Groups: s.groups, Name: strings.TrimSpace(body.Name), Scope: body.Scope, Begun: now, Expires: now.Add(life),
-	}
+	row.ID, row.Begun, row.Expires = short(digest("token id", token))[:tokenIDLength], now, now.Add(life)
 	full := false
 	err := a.db.Update(r.Context(), func(tx store.Tx) error {
 		a.tidyTokens(tx, v, now)
-		if _, rows := tokensOf(tx, s.user); len(rows) >= maxTokens {
+		if _, rows := tokensOf(tx, row.User); len(rows) >= most {
 			full = true
 			return nil
 		}
 		full = false
 		store.Save(tx, tokenKey(token), row)
-		a.record(tx, v, Access{What: TokenMade, Name: s.user, How: s.how, Note: tokenNote(row)})
+		a.record(tx, v, Access{What: TokenMade, Name: row.User, How: how, Note: tokenNote(row)})
 		return nil
 	})
 	switch {

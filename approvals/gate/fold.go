@@ -59,8 +59,8 @@ func (w asking) key() []byte {
 }
 
 // Fold keeps a program that runs in a loop from flooding people, before a request of it is filed. A
-// request that repeats one is counted on that one's card, and refused: why says so. So is one more
-// than its limits allow. "" means that the request may be filed.
+// request that repeats one is counted on that one's card and refused, and so is one more than the
+// limits allow. why is the reason; "" means that the request may be filed.
 func (g *Gate) Fold(tx store.Tx, req approvals.Request) (why string) {
 	if req.Caller.Way == "" || req.Revision > 0 {
 		return ""

@@ -355,7 +355,7 @@ func (c *Calls) Wait(ctx context.Context, by chat.User, id string, seen chat.Exe
 		}
 		select {
 		case <-time.After(min(pause, left)):
-		case <-ctx.Done(): // the next look says so
+		case <-ctx.Done(): // the next look ends it
 		}
 	}
 }

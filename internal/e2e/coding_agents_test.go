@@ -163,7 +163,7 @@ func shellOf(tools []any) string {
 	return "shell"
 }
 
-// codingAgent is a real one, in a home of its own.
+// codingAgent is a real one, in a fresh home directory.
 type codingAgent struct {
 	id, program string
 	args        func(s *scriptedModel) []string
@@ -475,13 +475,13 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 				t.Errorf("%d cards: %q", len(all), all)
 			}
 			t.Logf("%s: %d calls, %d of them asked people, %.1f s", a.id, len(commands), len(cards()), took.Seconds())
-			if a.id == "opencode" { // by itself it asks nobody
+			if a.id == "opencode" { // without the hook it asks nobody
 				plain := newScriptedModel(t, commands...)
 				work := filepath.Join(b.dir, "home-"+a.id+"-plain", "work")
 				prepare(t, work)
 				a.run(t, bin, b, plain, false)
 				ran, _ := os.ReadFile(filepath.Join(work, "ran"))
-				t.Logf("%s by itself: %d calls, it ran %q, and the file that people want to keep is there: %v", a.id, len(plain.results), ran, isThere(filepath.Join(work, "src/a.txt")))
+				t.Logf("%s without the hook: %d calls, it ran %q, and the file that people want to keep is there: %v", a.id, len(plain.results), ran, isThere(filepath.Join(work, "src/a.txt")))
 			}
 			if a.id == "claude-code" { // it says in the end what its own rules would have asked about
 				plain := newScriptedModel(t, commands...)
@@ -489,7 +489,7 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 				out, _ := a.run(t, bin, b, plain, false)
 				_, denied, _ := strings.Cut(out, `"permission_denials":[`)
 				denied, _, _ = strings.Cut(denied, `],"terminal_reason"`)
-				t.Logf("%s by itself: %d of the %d calls ask", a.id, strings.Count(denied, `"tool_use_id"`), len(plain.results))
+				t.Logf("%s without the hook: %d of the %d calls ask", a.id, strings.Count(denied, `"tool_use_id"`), len(plain.results))
 			}
 		})
 	}

@@ -149,7 +149,7 @@ func originOf(config string) string {
 	}
 	at := m[1]
 	if host, name, ok := strings.Cut(at, ":"); ok && !strings.Contains(at, "://") { // git@github.com:acme/shop.git
-		_, host, _ = cutLast(host, "@")
+		host = host[strings.LastIndex(host, "@")+1:]
 		return strings.TrimSuffix(host+"/"+strings.TrimPrefix(name, "/"), ".git")
 	}
 	u, err := url.Parse(at)
@@ -157,12 +157,4 @@ func originOf(config string) string {
 		return ""
 	}
 	return strings.TrimSuffix(u.Host+u.Path, ".git")
-}
-
-// cutLast cuts s after the last sep; all of it is after where there is none.
-func cutLast(s, sep string) (before, after string, ok bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return "", s, false
 }

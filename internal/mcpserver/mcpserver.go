@@ -148,7 +148,7 @@ func (c Config) progress(ctx context.Context, r *mcp.CallToolRequest, states <-c
 			said = "waits for approval of request " + now.Request
 		case client.Running:
 			said = "runs"
-		case client.Done: // its result says so
+		case client.Done: // its result follows
 		}
 		if n++; token != nil && said != "" {
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: n, Message: said}) // it is a courtesy
