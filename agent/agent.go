@@ -57,6 +57,8 @@ type Gate interface {
 	Ask(tx store.Tx, r approvals.Request) approvals.Record
 	// Fold says why a program's request must not be filed: it repeats one, or there are too many.
 	Fold(tx store.Tx, r approvals.Request) (why string)
+	// Preview adds to a filed request what was found out about it.
+	Preview(tx store.Tx, id approvals.ID, p approvals.Preview)
 	// Consume turns an approval into a permit, once, and writes the intent. If it
 	// refuses, the returned sentence says why.
 	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)
@@ -177,6 +179,8 @@ type Agent struct {
 	calibration tokens.Calibration
 	transcripts *transcripts
 	sizes       sync.Map // hash of a system prompt and its tools -> size in tokens
+
+	previews previews
 
 	mu      sync.Mutex
 	woken   map[chat.ThreadID]bool
@@ -388,6 +392,10 @@ const poll = time.Second
 func (a *Agent) Run(ctx context.Context) error {
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
+	defer func() {
+		abandon(nil)
+		a.previews.Wait()
+	}()
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, a.cfg.Workers)
 	tick := time.NewTimer(0)

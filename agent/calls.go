@@ -193,18 +193,20 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 		return w.recordRun(ctx, s, plan.Action, *r, false, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case approvals.Ask:
-		if !s.turn.covered() {
-			p.Impact = w.impact(ctx, plan.Action)
-		}
+		var found preview
 		if c.Name == spend.Tool {
-			p.Impact = w.spendingImpact(ctx)
+			found.Text = w.spendingImpact(ctx)
+		} else if !s.turn.covered() {
+			found = w.preview(ctx, plan.Action)
 		}
+		p.Preview = found.Preview
 		var ask history.Ask
 		if batch, calls, rows := w.batch(ctx, s, plan.Action); len(calls) > 0 {
 			all := p
-			all.Action, all.Claim, all.Floor, all.Batch, all.Impact = batch.Action, batch.Claim, batch.Level, true, ""
+			all.Action, all.Claim, all.Floor, all.Batch, all.Preview = batch.Action, batch.Claim, batch.Level, true, approvals.Preview{}
 			if w.a.cfg.Gate.Judge(ctx, all).Lane == approvals.Ask {
 				p, ask.Batch, ask.Rows = all, calls, rows
+				found.drop()
 			}
 		}
 		if !s.turn.reply.Direct || s.scripted() { // a person's own words are not tainted
@@ -226,9 +228,11 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			return nil
 		})
 		if err != nil {
+			found.drop()
 			return err
 		}
 		if folded != "" {
+			found.drop()
 			w.a.cfg.Outbox.Wake(w.thread) // a card has a new count
 			text := tools.ErrorText(tools.Failed("%s", folded))
 			return w.close(ctx, s, history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true, Refused: true})
@@ -237,6 +241,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		failpoint.Hit(failpoint.CardRequested)
 		w.a.cfg.Desk.Prepare(w.thread, p.Action)
 		w.a.cfg.Outbox.Wake(w.thread)
+		w.previewLater(ctx, ask.Approval, found)
 		return nil
 	case approvals.Forbid:
 		if len(s.edits) > 0 {
@@ -269,17 +274,6 @@ func (w *worker) readOnly(s step) bool {
 		return false
 	}
 	return s.inAside() || w.state.readOnly() || w.a.cfg.Desk.Profile(w.thread, "").ReadOnly || w.a.cfg.Desk.Profile(w.thread, s.agent()).ReadOnly
-}
-
-// impactWithin limits how long a card waits for the preview of its action.
-const impactWithin = 3 * time.Second
-
-func (w *worker) impact(ctx context.Context, a approvals.Action) string {
-	step, done := w.beginVisibly(ctx, "looking at what "+a.Tool+" would do")
-	defer done()
-	step, cancel := context.WithTimeout(step, impactWithin)
-	defer cancel()
-	return w.a.cfg.Redact(w.a.cfg.Desk.Impact(step, a))
 }
 
 // refuseEdit closes a call whose edited command cannot be requested. The model's own

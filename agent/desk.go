@@ -86,9 +86,8 @@ type Desk interface {
 	// Prepare makes what an action needs and what changes nothing, such as a thread's terminal,
 	// while people decide about it. It does not wait.
 	Prepare(thread chat.ThreadID, a approvals.Action)
-	// Impact finds out what an action would do, by reads alone, before people are asked;
-	// "" when it finds out nothing.
-	Impact(ctx context.Context, a approvals.Action) string
+	// Preview finds out what an action would do, without doing it. It takes at most a few seconds.
+	Preview(ctx context.Context, a approvals.Action) approvals.Preview
 }
 
 // NoDesk is the desk of an agent that has none: it answers each word with a sentence that
@@ -173,5 +172,7 @@ func (NoDesk) Settle(store.Tx, chat.ThreadID, string, approvals.Action, bool) {}
 // Prepare implements [Desk].
 func (NoDesk) Prepare(chat.ThreadID, approvals.Action) {}
 
-// Impact implements [Desk].
-func (NoDesk) Impact(context.Context, approvals.Action) string { return "" }
+// Preview implements [Desk].
+func (NoDesk) Preview(context.Context, approvals.Action) approvals.Preview {
+	return approvals.Preview{}
+}

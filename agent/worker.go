@@ -367,6 +367,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 			w.log.Error("a decision cannot be read and was dropped", "item", it.ID, "error", err)
 			return nil
 		}
+		w.a.previews.end(d.Approval)
 		return add(history.Entry{Kind: history.KindDecision, Decision: &d, Scope: known.scopes[d.Call]})
 	case approvals.ItemEdited:
 		var e history.Edited

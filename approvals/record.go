@@ -45,10 +45,10 @@ type Record struct {
 	Outcome   Outcome       `json:"outcome,omitzero"`
 	Unstarted bool          `json:"unstarted,omitempty"` // it was used, and the bot went away before the run began
 	Ended     time.Time     `json:"ended,omitzero"`
-	// Impact and Taint inform the approvers: what the action would do, and which
+	// Preview and Taint inform the approvers: what the action would do, and which
 	// untrusted source its words come from. Neither is part of the digest.
-	Impact string `json:"impact,omitempty"`
-	Taint  string `json:"taint,omitempty"`
+	Preview Preview `json:"preview,omitzero"`
+	Taint   string  `json:"taint,omitempty"`
 	// Place is where it runs, in the operator's words.
 	Place Place `json:"place,omitzero"`
 	// Steps are, for an approved plan, the requests of its steps, as far as they were made.

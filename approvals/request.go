@@ -24,8 +24,9 @@ type Request struct {
 	Action Action
 	Claim  Claim
 	Floor  risk.Level // the tool's own level
-	// Impact and Taint inform the approvers; see [Record].
-	Impact, Taint string
+	// Preview and Taint inform the approvers; see [Record].
+	Preview Preview
+	Taint   string
 	// Interrupt says that the keys only interrupt the thread's own running command.
 	Interrupt bool
 	// Revision counts how often people edited the call. If its command was edited, By is the

@@ -93,6 +93,9 @@ type Options struct {
 	Single   bool         // this run is one call: its terminals and its outputs end with it
 	HostKeys string       // the file of approved host keys; "" is the one in the data directory
 	Parser   code.Starter // for the code indexer; nil: it cannot parse
+	// Launcher is a program on this machine, with its first arguments, that runs another one under a lock
+	// (targets/lock/helper); nil: commands are not rehearsed on it.
+	Launcher []string
 	// Version and Revision of the program, for traces and metrics.
 	Version, Revision string
 	// Chores makes what the program does beside the bot, while it is served; nil is nothing.
@@ -382,7 +385,7 @@ func (b *Bot) newWebhooks() (*webhooks.Sender, error) {
 func (b *Bot) openMachines(ctx context.Context, o Options) (err error) {
 	p := &machines.Options{
 		Env: b.env, File: b.file, Log: b.log, Dir: o.Dir, HostKeys: cmp.Or(o.HostKeys, b.env.KnownHosts()),
-		DB: b.db, Replicas: b.replicas, Parser: o.Parser, Indexes: code.NewCache(),
+		DB: b.db, Replicas: b.replicas, Parser: o.Parser, Launcher: o.Launcher, Indexes: code.NewCache(),
 		Redact: b.redactor.Redact, Classify: b.classify, Single: o.Single,
 		Reads: func(target string, lock bool) approvals.Reads { return b.rules.Load().Reads(target, lock) },
 	}

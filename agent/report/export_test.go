@@ -287,7 +287,7 @@ func TestNoSecretIsInAnArchive(t *testing.T) {
 	inc.Records = append(inc.Records, approvals.Record{
 		ID: id, Thread: thread, Call: "p1", Requester: u, Action: outer, Nonce: nonce, Claim: approvals.Claim{Why: l()}, Engine: approvals.Judgement{Reasons: []string{l()}},
 		Votes: []approvals.Vote{{User: u, Approve: true, Reason: l()}}, State: approvals.Pending, Reason: l(), Basis: approvals.Basis{Why: l()}, Review: approvals.Review{Due: true, Note: l()},
-		Outcome: approvals.Outcome{Note: l()}, Impact: l(), Taint: l(),
+		Outcome: approvals.Outcome{Note: l()}, Preview: approvals.Preview{Text: l()}, Taint: l(),
 	})
 	inc.Alerts = append(inc.Alerts, Alert{At: at, Source: l(), Key: l(), Status: l(), Title: l(), Text: l(), URL: l(), Labels: map[string]string{l(): l(), "password": named}})
 	inc.Faults = []string{l()}

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -66,7 +67,7 @@ func Parse(b chat.ButtonID) (prefix string, id approvals.ID, nonce string, ok bo
 // of warnings.
 const (
 	maxSummary = 12
-	maxImpact  = 3
+	maxFound   = 3
 	maxWarn    = 2
 )
 
@@ -162,12 +163,44 @@ func context(a approvals.Action) string {
 // preview is what the tool says of its action, and what was found out about it, in a few
 // lines; the details have all.
 func preview(r approvals.Record, summary string) []string {
-	out := append(firstLines(visible(summary), maxSummary), firstLines(visible(r.Impact), maxImpact)...)
+	out := append(firstLines(visible(summary), maxSummary), foundLines(r.Preview)...)
 	// A whole preview says what the arguments say; the details have them as they are bound.
 	if args := arguments(r.Action); args != "" && !r.Action.Whole && r.Action.Kind != approvals.KindShell && r.Action.Kind != approvals.KindKeys {
 		out = append(out, "with "+line(args))
 	}
 	return out
+}
+
+// found is what was found out about an action, and begins with how.
+func found(p approvals.Preview) string {
+	switch {
+	case p.Evidence == "" || p.Text == "":
+		return p.Text
+	case p.Text == "":
+		return upperFirst(string(p.Evidence))
+	}
+	return upperFirst(string(p.Evidence)) + ": " + p.Text
+}
+
+// maxRest is how many characters of a rehearsal the last line of a preview has.
+const maxRest = 240
+
+// foundLines is found in a few lines. The lines of a rehearsal are one effect each, the worst first, so
+// that those without a line of their own share the last one.
+func foundLines(p approvals.Preview) []string {
+	text := visible(found(p))
+	if p.Evidence != approvals.Rehearsed {
+		return firstLines(text, maxFound)
+	}
+	lines := firstLines(text, math.MaxInt)
+	if len(lines) <= maxFound {
+		return lines
+	}
+	rest := []rune(strings.Join(lines[maxFound-1:], "; "))
+	if len(rest) > maxRest {
+		rest = append(rest[:maxRest:maxRest], []rune(" … and more, in the details")...)
+	}
+	return append(lines[:maxFound-1:maxFound-1], string(rest))
 }
 
 // firstLines returns the lines of a text, and how many more there are beyond the first.
@@ -540,7 +573,7 @@ func details(r approvals.Record, summary string) []chat.Field {
 		}
 	}
 	add("Summary", visible(summary))
-	add("Preview", visible(r.Impact))
+	add("Preview", visible(found(r.Preview)))
 	analysis := level(r) + " risk"
 	if r.Engine.Risk != r.Level {
 		analysis = named(line(r.Engine.Risk)) + ", raised to " + level(r)

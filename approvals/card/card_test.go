@@ -456,7 +456,7 @@ func everyday() approvals.Record {
 	r.Require.Grant = time.Hour
 	r.Engine = approvals.Judgement{Risk: "medium", Effects: []string{"write"}, Reasons: []string{"it writes or replaces files"}}
 	r.Level, r.Claim = "medium", approvals.Claim{Given: true, Risk: "medium", Mutation: true, Why: "The disk is nearly full."}
-	r.Impact = "compresses 1 file, 41 MB"
+	r.Preview.Text = "compresses 1 file, 41 MB"
 	return r
 }
 
@@ -506,9 +506,9 @@ func TestThereAreAtMostTwoWarningsAndNoneIsLost(t *testing.T) {
 func TestWhatAToolSaysComesBeforeWhatWasFound(t *testing.T) {
 	r := record(approvals.Pending)
 	r.Action.Preview = "FORCED: the branch is overwritten.\nPushes main at 1a2b."
-	r.Impact = "1\n2\n3\n4\n5"
+	r.Preview.Text = "1\n2\n3\n4\n5"
 	want := []string{"FORCED: the branch is overwritten.", "Pushes main at 1a2b.", "1", "2", "and 3 more lines, in the details"}
-	if c := New(r, ""); !slices.Equal(c.Preview, want) || !slices.Equal(field(c.Details, "Preview"), []string{r.Impact}) {
+	if c := New(r, ""); !slices.Equal(c.Preview, want) || !slices.Equal(field(c.Details, "Preview"), []string{r.Preview.Text}) {
 		t.Errorf("%q", c.Preview)
 	}
 }

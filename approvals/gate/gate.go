@@ -357,7 +357,7 @@ func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: engine,
 		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.decision),
-		ExpiresAt: now.Add(r.decision.Expires), Impact: req.Impact, Taint: req.Taint, Place: where,
+		ExpiresAt: now.Add(r.decision.Expires), Preview: req.Preview, Taint: req.Taint, Place: where,
 	}
 }
 
@@ -425,6 +425,14 @@ func (g *Gate) Ask(tx store.Tx, req approvals.Request) approvals.Record {
 		}
 	}
 	return rec
+}
+
+// Preview adds to a request's card what was found out about it after it was filed. It does nothing for
+// one that is decided.
+func (g *Gate) Preview(tx store.Tx, id approvals.ID, p approvals.Preview) {
+	if rec, ok := g.ledger.Preview(tx, id, p); ok {
+		g.updateCard(tx, rec, "")
+	}
 }
 
 func (g *Gate) setTimer(tx store.Tx, rec approvals.Record, at time.Time) {

@@ -23,7 +23,7 @@ type Witness interface {
 	Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error)
 	Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool)
 	Prepare(thread chat.ThreadID, a approvals.Action)
-	Impact(ctx context.Context, a approvals.Action) string
+	Preview(ctx context.Context, a approvals.Action) approvals.Preview
 }
 
 // Desk implements [agent.Desk]: each part answers its own words, and knows what these need.

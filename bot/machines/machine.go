@@ -50,6 +50,7 @@ type Options struct {
 	Register *record.Register // nil without other replicas
 	Indexes  *code.Cache      // of the code indexer
 	Parser   code.Starter     // nil where the program cannot be found again
+	Launcher []string         // see local.Options
 	Redact   func(string) string
 	Classify func(risk.Text) risk.Verdict
 	Reads    func(target string, lock bool) approvals.Reads // which reads run unasked
@@ -104,6 +105,12 @@ type Machine struct {
 	mu   sync.Mutex
 	open *Opened
 
+	trial struct {
+		mu  sync.Mutex // held while it is tried
+		of  *Opened    // which it was tried for
+		err error      // why it cannot rehearse
+	}
+
 	ping struct {
 		mu   sync.Mutex // held while it is asked
 		at   time.Time
@@ -140,7 +147,7 @@ func (m *Machine) make() error {
 		return m.makeContainer()
 	}
 	m.Config.Dir = cmp.Or(m.Config.Dir, m.opts.Dir)
-	lo := local.Options{Name: m.Name, Dir: m.Config.Dir, Untried: m.opts.Untried}
+	lo := local.Options{Name: m.Name, Dir: m.Config.Dir, Untried: m.opts.Untried, Launcher: m.opts.Launcher}
 	if !m.opts.Single {
 		lo.Notes = filepath.Join(m.opts.Env.DataDir, "running", m.Name)
 	}

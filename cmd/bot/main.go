@@ -23,6 +23,7 @@ import (
 	"countersign/internal/manual"
 	"countersign/internal/setup"
 	"countersign/signer"
+	"countersign/targets/lock/helper"
 	"countersign/targets/ssh"
 	"countersign/verifier"
 	"countersign/witness"
@@ -32,6 +33,9 @@ import (
 var version, commit = "dev", ""
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == helper.Name { // this machine's launcher of what is rehearsed
+		os.Exit(helper.Main(os.Args[2:], version, os.Stdout, os.Stderr))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -53,7 +57,7 @@ func main() {
 func root() *cobra.Command {
 	c := cli.Root(
 		runCommand(), setup.Command(setup.Checks{Model: doctor.Model, Target: func(name string) setup.Check { return doctor.Target(name) }, Usable: bot.ValidateHere, Aliases: ssh.Aliases}), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(), manual.Command(),
-		doctor.Command(), healthCommand(),
+		doctor.Command(launcher()), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
 		admin.AuditCommand(), admin.ExportCommand(), verifyCommand(), enroll.Command(), signer.Command(), witness.Command(),

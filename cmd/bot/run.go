@@ -25,6 +25,7 @@ import (
 	"countersign/internal/rules"
 	"countersign/internal/words"
 	"countersign/targets/local"
+	"countersign/targets/lock/helper"
 	"countersign/tools/code"
 )
 
@@ -127,7 +128,17 @@ func signInLink(e config.Env, f config.File, base, name string, code func(key []
 // options fills in what this program is and does beside a bot.
 func options(f config.File, o bot.Options) bot.Options {
 	o.Version, o.Revision, o.Parser, o.Chores, o.Pages = version, revision(), code.Parser(local.New(local.Options{})), admin.Chores(f), admin.Pages
+	o.Launcher = launcher()
 	return o
+}
+
+// launcher is this program as the helper that locks; nil where it cannot be found again.
+func launcher() []string {
+	program, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return []string{program, helper.Name}
 }
 
 func webCommand() *cobra.Command {

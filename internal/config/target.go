@@ -73,6 +73,9 @@ type TargetConfig struct {
 	// Reads says which proven reads run unasked: "enforced" (under a lock; the default where
 	// the target has one), "plain" (the default elsewhere) or "ask". See docs/gate.md.
 	Reads string `yaml:"reads,omitempty"`
+	// Rehearse is RehearseOff where commands are not rehearsed before their cards; "" rehearses them where
+	// the account may make a view of the files.
+	Rehearse string `yaml:"rehearse,omitempty"`
 	// Users are the groups whose members may use the target, and Channels where
 	// ("slack:C0123456", "web"); empty means everybody, everywhere.
 	Users    []string `yaml:"users,omitempty"`
@@ -87,6 +90,9 @@ type TargetApproval struct {
 	// Proof is passkey if an approval must be signed by the person's own device, or nothing.
 	Proof string `yaml:"proof,omitempty"`
 }
+
+// RehearseOff is the Rehearse of a target whose commands are not rehearsed.
+const RehearseOff = "off"
 
 // PerApproval is the Credential of a target whose commands need a certificate each.
 const PerApproval = "per-approval"
@@ -179,6 +185,9 @@ func (f File) CheckTarget(at, name string, t TargetConfig) error {
 	}
 	if _, err := approvals.ParseReads(t.Reads); err != nil {
 		return Errorf("%s.reads: %v", at, err)
+	}
+	if t.Rehearse != "" && t.Rehearse != RehearseOff {
+		return Errorf("%s.rehearse is %q; use %s, or leave it out", at, t.Rehearse, RehearseOff)
 	}
 	if t.Dir != "" && !filepath.IsAbs(t.Dir) && t.Kind != "local" {
 		return Errorf("%s has dir %q; use an absolute path", at, t.Dir)

@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Command is the command doctor.
-func Command() *cobra.Command {
-	var o Options
+// Command is the command doctor. launcher is as bot.Options has it.
+func Command(launcher []string) *cobra.Command {
+	o := Options{Launcher: launcher}
 	c := &cobra.Command{
 		Use: "doctor", Short: "Check configuration, store, model, targets and networks; each line is ok, warn, FAIL or skip", Args: cobra.NoArgs,
 		Long: `Check everything that the bot needs, without changing anything. Each line is ok, warn

@@ -43,9 +43,10 @@ type check struct {
 
 // doctor runs the checks and reports each as it ends.
 type doctor struct {
-	live   string
-	report report
-	alive  io.Writer // signs of life; several goroutines write
+	live     string
+	launcher []string
+	report   report
+	alive    io.Writer // signs of life; several goroutines write
 
 	broken  bool   // the environment or the file cannot be used
 	running bool   // a bot has the store open
@@ -69,8 +70,9 @@ func (v *lockedWriter) Write(p []byte) (int, error) {
 type Options struct {
 	// Live is a Slack channel (its id) in which a harmless card is posted that waits for a
 	// press; "" posts none.
-	Live string
-	JSON bool // an object a line
+	Live     string
+	JSON     bool     // an object a line
+	Launcher []string // see bot.Options
 	// Colour colours the labels, for a terminal.
 	Colour bool
 	// Out takes the report, Err the signs of life.
@@ -81,7 +83,7 @@ type Options struct {
 // needs, and changes nothing. The error is nil where nothing failed, a [config.Error] where
 // the environment or the configuration cannot be used, and another one where a check failed.
 func Run(ctx context.Context, o Options) error {
-	return (&doctor{live: o.Live, report: report{out: o.Out, asJSON: o.JSON, colour: o.Colour}, alive: &lockedWriter{w: o.Err}}).run(ctx)
+	return (&doctor{live: o.Live, launcher: o.Launcher, report: report{out: o.Out, asJSON: o.JSON, colour: o.Colour}, alive: &lockedWriter{w: o.Err}}).run(ctx)
 }
 
 func (d *doctor) run(ctx context.Context) error {

@@ -43,7 +43,7 @@ channels:
 		pressed <- err
 	}()
 	var out, alive bytes.Buffer
-	c := cli.Root(Command())
+	c := cli.Root(Command(nil))
 	c.SetArgs([]string{"doctor", "--live", "C1"})
 	c.SetOut(&out)
 	c.SetErr(&alive)

@@ -28,6 +28,7 @@ import (
 	"countersign/approvals"
 	"countersign/targets/backend"
 	"countersign/targets/container"
+	"countersign/targets/rehearsal"
 	"countersign/targets/ssh"
 	"countersign/targets/tmux"
 	"countersign/tools/hostkey"
@@ -67,7 +68,7 @@ func (d *doctor) targets(ctx context.Context, e config.Env, f config.File) error
 	for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
 		p := &targetCheck{file: f}
 		var err error
-		if p.m, err = machines.New(name, &machines.Options{Env: e, File: f, Log: slog.New(&p.hears), HostKeys: e.KnownHosts(), Keys: keys}); err != nil {
+		if p.m, err = machines.New(name, &machines.Options{Env: e, File: f, Log: slog.New(&p.hears), HostKeys: e.KnownHosts(), Keys: keys, Launcher: d.launcher}); err != nil {
 			list = append(list, []check{{name: "target " + name, run: func(context.Context) result {
 				return sentence(p.m, err, "correct targets."+name)
 			}}})
@@ -174,6 +175,7 @@ func (p *targetCheck) checks() []check {
 	list = append(list,
 		p.later("shell of ", 0, p.shell),
 		p.later("reads of ", 0, p.reads),
+		p.later("rehearsals of ", rehearsal.Within+lookTime, p.rehearsals),
 		p.later("terminals of ", tmuxLimit, p.terminals),
 		p.later("files of ", 0, p.files),
 		p.later("disk of ", 0, p.room))
@@ -340,6 +342,24 @@ func (p *targetCheck) reads(context.Context) result {
 		return fine("plain reads run unasked, locked %s%s", machines.LockName(s.By), lacks)
 	}
 	return fine("reads run locked %s%s", machines.LockName(s.By), lacks)
+}
+
+// lookTime is how long a look at what a rehearsal left may take.
+const lookTime = 3 * time.Second
+
+// rehearsals says whether commands are rehearsed on the target before people are asked.
+func (p *targetCheck) rehearsals(ctx context.Context) result {
+	err := p.m.Rehearses(ctx, &machines.Opened{Caps: p.caps})
+	switch none, ok := errors.AsType[rehearsal.NoneError](err); {
+	case err == nil:
+		return fine("commands are rehearsed before approval")
+	case p.m.Config.Rehearse != "":
+		return fine("rehearsals are off, as configured")
+	case ok:
+		return fine("no rehearsals here: %s", none.Why)
+	default:
+		return warns("couldn't try a rehearsal (%v)", err)
+	}
 }
 
 // shell looks whether sh does what it should, and whether there is bash.

@@ -11,6 +11,9 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/url"
+	"path"
+	"strings"
 	"time"
 )
 
@@ -87,6 +90,9 @@ type Lock struct {
 	Devices   bool     // opening devices for reading
 	Admin     bool     // queries that the kernel answers only to network administrators
 	Sockets   []string // absolute paths of the Unix sockets that it may connect to
+	// Files lets it change files: what it sees is a throwaway view of them (targets/rehearsal). Nothing
+	// else may be set with it. Everything that such a view cannot show is refused and is a hit.
+	Files bool
 }
 
 // Hit is one thing that a locked process attempted and was refused.
@@ -105,7 +111,30 @@ const (
 	HitConnect HitKind = "connect" // a socket that it was not declared to need
 	HitSignal  HitKind = "signal"  // a signal to another process
 	HitDevice  HitKind = "device"  // a device, or a request to one
+	// HitList is listing the processes of the system, in a view that has none but its own. It is not
+	// refused.
+	HitList HitKind = "list"
 )
+
+// ParseHit reads a hit as the programs that lock report it: its kind, a space and its name, in which
+// %XX is a byte.
+func ParseHit(text string) (Hit, bool) {
+	kind, name, _ := strings.Cut(text, " ")
+	h := Hit{Kind: HitKind(kind)}
+	switch h.Kind {
+	case HitWrite, HitChange, HitConnect, HitSignal, HitDevice, HitList:
+	default:
+		return h, false
+	}
+	var err error
+	if h.Name, err = url.PathUnescape(name); err != nil {
+		h.Name = name
+	}
+	if path.IsAbs(h.Name) {
+		h.Name = path.Clean(h.Name)
+	}
+	return h, true
+}
 
 // LockState describes a target's lock.
 type LockState struct {
@@ -247,6 +276,15 @@ type Sieve interface {
 	// Holding returns those of the regular files below dir (or dir itself) that contain text in one
 	// line; fold ignores the case of ASCII letters. ok is false if the target cannot tell.
 	Holding(ctx context.Context, dir, text string, fold bool) (files []string, ok bool, err error)
+}
+
+// Launcher is a Target that tells what starts a program under a lock there, for a script that starts
+// the program itself (targets/rehearsal).
+type Launcher interface {
+	// Launcher returns the program and its arguments; the program to start and its own come behind
+	// them. Hits come on standard error, each as a line of the token, " h " and what [ParseHit]
+	// reads. The error is ErrNoLock where there is none that reports hits.
+	Launcher(ctx context.Context, token string, l Lock) ([]string, error)
 }
 
 // Witness is a Target that records how processes with a Mark ended, and keeps the beginning of what

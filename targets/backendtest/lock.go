@@ -230,16 +230,22 @@ func (h held) place(t *testing.T) string {
 	return dir
 }
 
-func attacks(t *testing.T, h held) {
-	if !h.bash {
-		t.Skip("the target has no bash")
-	}
+// victim is what attacks are tried on: files, a process and a port of the target.
+type victim struct {
+	dir   string
+	names *strings.Replacer // in the text of an attack
+	state func() string     // how all of it is
+	came  <-chan struct{}   // something connected
+}
+
+func (h held) victim(t *testing.T) victim {
+	t.Helper()
 	dir := h.place(t)
 	srv, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = srv.Close() }()
+	t.Cleanup(func() { _ = srv.Close() })
 	came := make(chan struct{}, 16)
 	go func() {
 		for {
@@ -257,7 +263,7 @@ func attacks(t *testing.T, h held) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { sleeper.Kill(); _, _ = sleeper.Wait() }()
+	t.Cleanup(func() { sleeper.Kill(); _, _ = sleeper.Wait() })
 	eventually(t, "another process runs", func() bool { return strings.HasSuffix(said.String(), "\n") })
 	pid := strings.TrimSpace(said.String())
 	eventually(t, "it sleeps", func() bool {
@@ -271,10 +277,19 @@ func attacks(t *testing.T, h held) {
 			`/stat; cat /proc/` + pid + "/comm /proc/" + pid + "/limits"})
 		return out + errOut
 	}
-	before := state()
+	names := strings.NewReplacer("FILE", dir+"/f", "DIR", dir, "PIPE", dir+"/pipe", "PORT", port, "PID", pid)
+	return victim{dir, names, state, came}
+}
+
+func attacks(t *testing.T, h held) {
+	if !h.bash {
+		t.Skip("the target has no bash")
+	}
+	v := h.victim(t)
+	before := v.state()
 	var tried []string
 	unchanged := func() {
-		if after := state(); before != after {
+		if after := v.state(); before != after {
 			t.Fatalf("one of these changed something: %q\n%s\n%s", tried, before, after)
 		}
 		tried = nil
@@ -309,7 +324,7 @@ func attacks(t *testing.T, h held) {
 		if !h.has(t, a.Text) {
 			continue
 		}
-		text := strings.NewReplacer("FILE", dir+"/f", "DIR", dir, "PIPE", dir+"/pipe", "PORT", port, "PID", pid).Replace(a.Text)
+		text := v.names.Replace(a.Text)
 		if a.Root && h.user != "root" || a.System && inContainer { // refused before the lock is asked
 			h.run(t, backend.Lock{}, text)
 			tried = append(tried, text)
@@ -323,7 +338,7 @@ func attacks(t *testing.T, h held) {
 	try()
 	unchanged()
 	select {
-	case <-came:
+	case <-v.came:
 		t.Error("something connected")
 	case <-time.After(50 * time.Millisecond):
 	}

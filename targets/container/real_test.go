@@ -18,6 +18,7 @@ import (
 	"countersign/targets/backendtest"
 	"countersign/targets/container"
 	"countersign/targets/container/enginetest"
+	"countersign/targets/rehearsal"
 )
 
 const patience = time.Minute
@@ -94,6 +95,7 @@ func TestRealEngines(t *testing.T) {
 					t.Run("input that nobody reads", func(t *testing.T) { t.Parallel(); unread(t, e, way.cli) })
 					t.Run("another user", func(t *testing.T) { t.Parallel(); otherUser(t, e, way.cli) })
 					if !way.cli {
+						t.Run("what is rehearsed", func(t *testing.T) { rehearses(t, e) })
 						t.Run("a lock with the network", func(t *testing.T) { lockedNetwork(t, e) })
 					}
 					t.Run("an image without a shell", func(t *testing.T) { t.Parallel(); noShell(t, e, way.cli) })
@@ -101,6 +103,24 @@ func TestRealEngines(t *testing.T) {
 			}
 			t.Run("an engine that goes away", func(t *testing.T) { goesAway(t, e) })
 		})
+	}
+}
+
+// A container rehearses where its operator let it mount, and says why where not.
+func rehearses(t *testing.T, e *enginetest.Engine) {
+	mounts := open(t, config(e, false, e.Run(t, enginetest.Debian, "--cap-add=SYS_ADMIN", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined")))
+	caps, err := mounts.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	backendtest.Rehearsal(t, mounts, caps.Lock.By)
+	usual := open(t, config(e, false, e.Run(t, enginetest.Debian)))
+	_, err = rehearsal.Run(t.Context(), usual, rehearsal.Spec{Argv: []string{"touch", "/tmp/ran"}, Dir: "/", Env: []string{"PATH=" + backend.SearchPath}})
+	if none, ok := errors.AsType[rehearsal.NoneError](err); !ok || none.Why != "the account can't create mount namespaces" {
+		t.Errorf("%v", err)
+	}
+	if out := text(t, usual, "ls /tmp"); out != "" {
+		t.Errorf("it ran: %s", out)
 	}
 }
 

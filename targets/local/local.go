@@ -16,12 +16,14 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 
 	"countersign/targets/backend"
 	"countersign/targets/lock"
+	"countersign/targets/lock/helper"
 )
 
 // Options configure the local target.
@@ -37,6 +39,9 @@ type Options struct {
 	// Notes is the directory for the records of processes with a mark and for what they print; ""
 	// means that there are none.
 	Notes string
+	// Launcher is the program, with its first arguments, that starts another one under a lock
+	// (targets/lock/helper); nil means that there is none for scripts.
+	Launcher []string
 	// Untried leaves out the trial of the lock, which starts a process. Then there is none.
 	Untried bool
 }
@@ -45,6 +50,7 @@ type Options struct {
 type Target struct {
 	id, dir, home, user, notes string
 	untried                    bool
+	launcher                   []string
 
 	mu   sync.Mutex
 	caps *backend.Caps
@@ -67,7 +73,7 @@ var handleIgnored = sync.OnceFunc(func() {
 // New returns the local target. It starts nothing.
 func New(o Options) *Target {
 	handleIgnored()
-	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME"), notes: o.Notes, untried: o.Untried}
+	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME"), notes: o.Notes, untried: o.Untried, launcher: o.Launcher}
 	if o.Name != "" && o.Name != t.id {
 		t.id += ":" + o.Name
 	}
@@ -151,6 +157,14 @@ func (t *Target) tmuxVersion(ctx context.Context) (string, error) {
 		return "", nil // there is something called tmux, but it is of no use
 	}
 	return version, nil
+}
+
+// Launcher implements backend.Launcher.
+func (t *Target) Launcher(_ context.Context, token string, l backend.Lock) ([]string, error) {
+	if t.launcher == nil {
+		return nil, backend.ErrNoLock
+	}
+	return append(slices.Clone(t.launcher), "run", "--needs", helper.Needs(l), "--hits", token, "--"), nil
 }
 
 // environ is the environment of a process whose Spec has no Env.

@@ -53,7 +53,7 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 		g.Close()
 		return nil, err
 	}
-	bound(cmd.Process.Pid)
+	bound(cmd.Process.Pid, Memory(l))
 	return g, nil
 }
 
@@ -116,6 +116,11 @@ func restrict(l backend.Lock) (landlocked bool, err error) {
 	defer func() { _ = unix.Close(set) }()
 	for _, p := range Sinks() {
 		if err := addPathRule(set, p, rules.Write|rules.Read); err != nil {
+			return false, err
+		}
+	}
+	if rules.Below != 0 {
+		if err := addPathRule(set, "/", rules.Below); err != nil {
 			return false, err
 		}
 	}
@@ -216,8 +221,8 @@ func install(f Filter) (int, error) {
 
 // bound limits what a process may use. It has begun already, which for a moment without
 // limits is early enough.
-func bound(pid int) {
-	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_DATA: memoryOf(pid), unix.RLIMIT_CPU: MaxCPU}
+func bound(pid int, memory uint64) {
+	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_DATA: memory - uint64(pid), unix.RLIMIT_CPU: MaxCPU}
 	if uid := os.Getuid(); uid != 0 {
 		limits[unix.RLIMIT_NPROC] = uint64(owned(uid) + MaxProcesses)
 	}

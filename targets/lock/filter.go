@@ -23,12 +23,13 @@ func refuse(errno uint32) verdict { return 0x00050000 | verdict(errno) }
 
 // Errors of refused calls, the same on every processor that is known here.
 const (
-	eperm   = 1
-	eacces  = 13
-	enotty  = 25
-	erofs   = 30
-	enosys  = 38
-	eafnosu = 97
+	eperm      = 1
+	eacces     = 13
+	enotty     = 25
+	erofs      = 30
+	enosys     = 38
+	eopnotsupp = 95
+	eafnosu    = 97
 )
 
 // rule answers one system call: always the same, or by an argument.

@@ -25,6 +25,7 @@ import (
 type Guard struct {
 	sockets    []string
 	inet       bool
+	files      bool
 	landlocked bool
 	tree       bool              // what is of the process descends from this one; else it is of its session
 	told       func(backend.Hit) // of each hit, or nil
@@ -40,7 +41,7 @@ type Guard struct {
 }
 
 func newGuard(l backend.Lock, f Filter) (*Guard, error) {
-	g := &Guard{sockets: l.Sockets, inet: l.Net || l.Admin || l.Netlink, names: map[int32]string{}}
+	g := &Guard{sockets: l.Sockets, inet: l.Net || l.Admin || l.Netlink, files: l.Files, names: map[int32]string{}}
 	for name, nr := range f.Calls {
 		g.names[int32(nr)] = name
 	}
@@ -257,6 +258,16 @@ func (g *Guard) open(fd int, n *notification, name string, valid func() bool) an
 		g.hit(backend.HitWrite, "")
 		return refusal(erofs)
 	}
+	if g.files {
+		if whole := absolute(n.pid, at, p); flags&openWrites == 0 {
+			if whole == "/proc" {
+				g.hit(backend.HitList, "")
+			}
+			return g.goOn(valid)
+		} else if !unlike(whole) {
+			return g.goOn(valid)
+		}
+	}
 	var give int
 	var err error
 	switch own, is := stream(p); {
@@ -281,6 +292,25 @@ func (g *Guard) open(fd int, n *notification, name string, valid func() bool) an
 		return refusal(erofs)
 	}
 	return answer{val: int64(into)}
+}
+
+// goOn lets a call go on, if whoever makes it still does.
+func (g *Guard) goOn(valid func() bool) answer {
+	if valid() {
+		return continueAnswer
+	}
+	return refusal(eperm)
+}
+
+// unlike reports whether a path, opened for writing, leads to what a view of files has no copy of: the
+// kernel, devices and the process' own streams.
+func unlike(p string) bool {
+	for _, dir := range []string{"/proc/", "/sys/", "/dev/"} {
+		if strings.HasPrefix(p, dir) {
+			return !strings.HasPrefix(p, "/dev/shm/")
+		}
+	}
+	return false
 }
 
 // stream is the descriptor that a path like /dev/stderr or /proc/self/fd/3 stands for.

@@ -60,6 +60,8 @@ type Ruleset struct {
 	Read uint64
 	// Write are the rights that Sinks have.
 	Write uint64
+	// Below are the rights that everything below "/" has.
+	Below uint64
 }
 
 // Sinks are the devices that may be opened for writing: what is written there is gone.
@@ -94,6 +96,10 @@ func Rules(l backend.Lock, version int) (Ruleset, bool) {
 	if version >= 6 {
 		r.Scoped = scopeAll
 	}
+	if l.Files {
+		r.Below = r.FS &^ (fsMakeChar | fsMakeBlock)
+		return r, true
+	}
 	if !l.Devices {
 		r.FS |= fsReadFile
 		r.Read = fsReadFile
@@ -116,6 +122,14 @@ const (
 	MaxCPU       = 600     // seconds
 )
 
+// Memory is the bound of a process' data, in bytes.
+func Memory(l backend.Lock) uint64 {
+	if l.Files {
+		return 256 << 20
+	}
+	return MaxMemory
+}
+
 // Capabilities are those that stay where the account has them: to read every file, to
 // look into processes, to read the kernel's log, and what the lock leaves open. As a
 // mask.
@@ -130,6 +144,10 @@ func Capabilities(l backend.Lock) uint64 {
 	}
 	if l.Devices {
 		mask |= 1 << sysRawIO
+	}
+	if l.Files {
+		const chown, dacOverride, fowner, fsetid, setgid, setuid, setfcap = 0, 1, 3, 4, 6, 7, 31
+		mask = 1<<dacReadSearch | 1<<chown | 1<<dacOverride | 1<<fowner | 1<<fsetid | 1<<setgid | 1<<setuid | 1<<setfcap
 	}
 	return mask
 }

@@ -110,7 +110,7 @@ func Run(argv []string, l backend.Lock, began func(landlock int, sockets bool), 
 		}
 		return 126, nil
 	}
-	bound(cmd.Process.Pid)
+	bound(cmd.Process.Pid, Memory(l))
 	// The program's own streams are not held.
 	if null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
 		_, _ = unix.Dup3(null, 0, 0), unix.Dup3(null, 1, 0)

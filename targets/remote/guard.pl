@@ -157,6 +157,11 @@ sub decide {
     # What cannot be looked into, Landlock refuses.
     return $landlocked ? $goon->() : $refuse->(30, "write", "") if !defined $p;
     return $refuse->(6) if $p eq "/dev/tty";
+    if ($files) {
+      my $whole = absolute($pid, $at, $p);
+      hit("list", "") if !($flags & 0x243) && $whole =~ m{^/proc/?$};
+      return $goon->() if !($flags & 0x243) || $whole !~ m{^/(?:proc|sys|dev)/(?!shm/)};
+    }
     my ($give, $got);
     my $stream = $p eq "/dev/stdout" ? 1 : $p eq "/dev/stderr" ? 2 : $p =~ m{^(?:/dev/fd|/proc/self/fd)/([0-9]+)$} ? $1 : undef;
     if ($sink{$p}) {

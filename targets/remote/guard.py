@@ -194,6 +194,12 @@ def decide(b):
       return goon() if landlocked else refuse(30, "write")
     if p == b"/dev/tty":
       return refuse(6)
+    if files == "1":
+      whole = os.path.normpath(absolute(pid, at, p))
+      if not flags & 0x243 and whole == b"/proc":
+        hit("list", b"")
+      if not flags & 0x243 or not whole.startswith((b"/proc/", b"/sys/", b"/dev/")) or whole.startswith(b"/dev/shm/"):
+        return goon()
     give, stream, known = -1, {b"/dev/stdout": b"1", b"/dev/stderr": b"2"}.get(p, b""), [os.fsencode(s) for s in sinks]
     for d in (b"/dev/fd/", b"/proc/self/fd/"):
       if p.startswith(d) and p[len(d):].isdigit():

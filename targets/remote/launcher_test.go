@@ -56,12 +56,12 @@ func TestAHitIsReadAsItWasSaid(t *testing.T) {
 		"change ":             {Kind: backend.HitChange},
 		"device 100%":         {Kind: backend.HitDevice, Name: "100%"},
 	} {
-		if got, ok := hit(arg); !ok || got != want {
+		if got, ok := backend.ParseHit(arg); !ok || got != want {
 			t.Errorf("%q: %+v %v", arg, got, ok)
 		}
 	}
 	for _, arg := range []string{"", "read /etc/passwd", "WRITE x"} {
-		if got, ok := hit(arg); ok {
+		if got, ok := backend.ParseHit(arg); ok {
 			t.Errorf("%q: %+v", arg, got)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"countersign/targets/backend"
 	"countersign/targets/lock"
+	"countersign/targets/lock/helper"
 )
 
 // The scripts that lock a program and guard it, for systems without the bot's helper.
@@ -46,7 +46,7 @@ type launcher struct {
 }
 
 // helperProgram is the bot's own helper, where the operator has installed it.
-const helperProgram = "countersign-lock"
+const helperProgram = helper.Name
 
 // ownCalls are the system calls that the scripts make by number, in their order.
 var ownCalls = []string{
@@ -132,27 +132,29 @@ func (l launcher) args(k backend.Lock) ([]string, error) {
 	return nil, backend.ErrNoLock
 }
 
+// Launcher implements backend.Launcher.
+func (m *Machine) Launcher(ctx context.Context, token string, k backend.Lock) ([]string, error) {
+	s, err := m.system(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.launcher.by == "" || s.launcher.silent() {
+		return nil, backend.ErrNoLock
+	}
+	return s.launcher.argv(token, k)
+}
+
 // silent reports whether the launcher does not say what it refuses.
 func (l launcher) silent() bool { return l.by == "bwrap" }
 
 // helperNeeds is a lock as the helper reads it.
 func helperNeeds(k backend.Lock) (string, error) {
-	var needs []string
-	for _, n := range []struct {
-		name string
-		set  bool
-	}{{"net", k.Net}, {"netlink", k.Netlink}, {"processes", k.Processes}, {"devices", k.Devices}, {"admin", k.Admin}} {
-		if n.set {
-			needs = append(needs, n.name)
-		}
-	}
 	for _, s := range k.Sockets {
 		if err := checkSocketPath(s); err != nil {
 			return "", err
 		}
-		needs = append(needs, "unix:"+s)
 	}
-	return strings.Join(needs, ","), nil
+	return helper.Needs(k), nil
 }
 
 // bwrapScript gives bwrap its filter over a descriptor. Its arguments: the filter, three
@@ -244,12 +246,14 @@ func (l launcher) scriptArgs(k backend.Lock) ([]string, error) {
 	}
 	for v := 1; v <= landlockVersions; v++ {
 		if r, ok := lock.Rules(k, v); ok {
-			rules = append(rules, fmt.Sprintf("%d,%d,%d,%d,%d", r.FS, r.Net, r.Scoped, r.Read, r.Write))
+			rules = append(rules, fmt.Sprintf("%d,%d,%d,%d,%d,%d", r.FS, r.Net, r.Scoped, r.Read, r.Write, r.Below))
 		}
 	}
-	inet := "0"
-	if k.Net || k.Netlink || k.Admin {
-		inet = "1"
+	flag := func(set bool) string {
+		if set {
+			return "1"
+		}
+		return "0"
 	}
 	for _, s := range k.Sockets {
 		if err := checkSocketPath(s); err != nil {
@@ -259,7 +263,8 @@ func (l launcher) scriptArgs(k backend.Lock) ([]string, error) {
 	return []string{
 		hex.EncodeToString(f.Program), strings.Join(calls, ","), strings.Trim(strings.Join(strings.Fields(fmt.Sprint(own)), ","), "[]"),
 		strings.Join(rules, ";"), strings.Join(lock.Sinks(), ","), strings.Join(lock.Readable(), ","), strconv.FormatUint(lock.Capabilities(k), 10),
-		strconv.Itoa(lock.MaxMemory), strconv.Itoa(lock.MaxProcesses), strconv.Itoa(lock.MaxCPU), inet, strings.Join(k.Sockets, ","),
+		strconv.FormatUint(lock.Memory(k), 10), strconv.Itoa(lock.MaxProcesses), strconv.Itoa(lock.MaxCPU), flag(k.Net || k.Netlink || k.Admin), strings.Join(k.Sockets, ","),
+		flag(k.Files),
 	}, nil
 }
 
@@ -434,25 +439,6 @@ func (l launcher) limitations(landlock int) []string {
 		out = append(out, "the guard cannot look at a program's sockets, so a program that needs a Unix socket cannot be locked")
 	}
 	return out
-}
-
-// hit is what a control line says that a program was refused.
-func hit(arg string) (backend.Hit, bool) {
-	kind, name, _ := strings.Cut(arg, " ")
-	h := backend.Hit{Kind: backend.HitKind(kind)}
-	switch h.Kind {
-	case backend.HitWrite, backend.HitChange, backend.HitConnect, backend.HitSignal, backend.HitDevice:
-	default:
-		return h, false
-	}
-	var err error
-	if h.Name, err = url.PathUnescape(name); err != nil {
-		h.Name = name
-	}
-	if path.IsAbs(h.Name) {
-		h.Name = path.Clean(h.Name)
-	}
-	return h, true
 }
 
 // plainEnviron reports whether an environment has nothing that a launcher would heed, and

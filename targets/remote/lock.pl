@@ -17,7 +17,7 @@ sub control { syswrite STDERR, join(" ", $token, @_) . chr 10 }
 
 sub broken { control("n", $_[0]); exit 125 }
 
-our ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets) = splice @ARGV, 0, 12;
+our ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets, $files) = splice @ARGV, 0, 13;
 our ($prctl, $capget, $capset, $create, $addrule, $restrict, $prlimit, $seccomp, $sendmsg, $recvmsg, $ppoll, $ioctl, $openat, $close,
   $pidfdopen, $pidfdget, $getsockopt, $connect, $bind, $fcntl) = map { 0 + $_ } split /,/, $own;
 
@@ -46,11 +46,12 @@ sub hold {
   my $version = syscall($create, 0, 0, 1);
   my @r = split /;/, $rules;
   if ($version > 0 && @r) {
-    my ($fs, $net, $scoped, $read, $write) = map { 0 + $_ } split /,/, $r[$version > @r ? -1 : $version - 1];
+    my ($fs, $net, $scoped, $read, $write, $below) = map { 0 + $_ } split /,/, $r[$version > @r ? -1 : $version - 1];
     my $attr = pack "Q3", $fs, $net, $scoped;
     my $set = syscall($create, $attr, 24, 0);
     $set >= 0 or broken("landlock_create_ruleset: $!");
     my %access = map { $_, $read | $write } split /,/, $sinks;
+    $access{"/"} = $below if $below;
     if ($read) {
       opendir(my $d, "/");
       $access{$_} |= $read for split(/,/, $readable), map { "/$_" } grep { !/^dev$|^[.]/ } readdir $d;
@@ -98,7 +99,7 @@ sub take {
   pop @ARGV;
   $env = [splice @ARGV, 0, $env];
   my $n = shift @ARGV;
-  ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets) = splice @ARGV, 0, $n if $n;
+  ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets, $files) = splice @ARGV, 0, $n if $n;
   $limit += time + 1 if $limit;
   return ($dir, $id);
 }

@@ -2,7 +2,7 @@
 # its library only ctypes and os. lock.pl has the explanations.
 import ctypes, os, sys, time
 token, guard = sys.argv[1:3]
-args, argv, environ, limit, grace, merged = sys.argv[3:15], sys.argv[15:], None, 0, 1, False
+args, argv, environ, limit, grace, merged = sys.argv[3:16], sys.argv[16:], None, 0, 1, False
 
 
 def control(*words):
@@ -41,7 +41,7 @@ if not argv:
   os.close(fd)
   if limit:
     limit += time.time()
-(code, calls, own, rules, sinks, readable, keep, memory, processes, seconds, inet, sockets) = args
+(code, calls, own, rules, sinks, readable, keep, memory, processes, seconds, inet, sockets, files) = args
 (PRCTL, CAPGET, CAPSET, CREATE, ADDRULE, RESTRICT, PRLIMIT, SECCOMP, SENDMSG, RECVMSG, PPOLL, IOCTL, OPENAT, CLOSE,
  PIDOPEN, PIDGET, GETSOCKOPT, CONNECT, BIND, FCNTL) = map(int, own.split(","))
 keep = int(keep)
@@ -91,11 +91,13 @@ def hold(parent):
   version = call(CREATE, 0, 0, 1)
   r = rules.split(";") if rules else []
   if version > 0 and r:
-    fs, net, scoped, reading, writing = map(int, r[min(version, len(r)) - 1].split(","))
+    fs, net, scoped, reading, writing, below = map(int, r[min(version, len(r)) - 1].split(","))
     ruleset = call(CREATE, pack(8, fs, 8, net, 8, scoped), 24, 0)
     if ruleset < 0:
       broken("landlock_create_ruleset")
     access = {p: reading | writing for p in sinks.split(",")}
+    if below:
+      access["/"] = below
     if reading:
       for p in readable.split(",") + ["/" + d for d in os.listdir("/") if d != "dev"]:
         access[p] = access.get(p, 0) | reading

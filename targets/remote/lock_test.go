@@ -57,6 +57,23 @@ func TestEveryLauncher(t *testing.T) {
 	}
 }
 
+// Each of them that says what it refuses can hold what is rehearsed.
+func TestEveryLauncherRehearses(t *testing.T) {
+	t.Parallel()
+	for _, by := range launchers[:3] {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			if by == "python3" {
+				needstest.Long(t)
+			}
+			if os.Getuid() != 0 {
+				needstest.Missing(t, "only root can make a view of the files")
+			}
+			backendtest.Rehearsal(t, target{only(t, by)}, by)
+		})
+	}
+}
+
 // What is called perl or python3 may be anything: a lock that does not hold is none.
 func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
 	t.Parallel()

@@ -481,7 +481,7 @@ func (p *process) onLock(kind, arg string) {
 	case "x": // of a launcher that was given a job
 		p.setNotStarted(cmp.Or(arg, "unknown"))
 	case "h":
-		if h, ok := hit(arg); ok && len(p.hits) < backend.MaxHits && !slices.Contains(p.hits, h) {
+		if h, ok := backend.ParseHit(arg); ok && len(p.hits) < backend.MaxHits && !slices.Contains(p.hits, h) {
 			p.hits = append(p.hits, h)
 		}
 	}

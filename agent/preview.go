@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/store"
+)
+
+const (
+	// previewWithin limits how long the preview of an action may take.
+	previewWithin = 3 * time.Second
+	// cardWaits is how long a card waits for its preview, so that most are posted with it. Later ones are
+	// added to the card.
+	cardWaits = 100 * time.Millisecond
+)
+
+// previews finds out, beside the threads, what requested actions would do.
+type previews struct {
+	sync.WaitGroup
+
+	mu     sync.Mutex
+	cancel map[approvals.ID]context.CancelFunc // of those whose cards are posted
+}
+
+// began notes that a request's card was posted before its preview.
+func (p *previews) began(id approvals.ID, cancel context.CancelFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cancel == nil {
+		p.cancel = map[approvals.ID]context.CancelFunc{}
+	}
+	p.cancel[id] = cancel
+}
+
+// end ends the preview of a request: it is there, or nobody needs it any more.
+func (p *previews) end(id approvals.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if cancel := p.cancel[id]; cancel != nil {
+		cancel()
+		delete(p.cancel, id)
+	}
+}
+
+// preview is what an action would do, or finding it out.
+type preview struct {
+	approvals.Preview
+	later  <-chan approvals.Preview // nil where it is there, or there is none
+	cancel context.CancelFunc
+}
+
+// drop ends a preview that nobody will see.
+func (p *preview) drop() {
+	if p.cancel != nil {
+		p.cancel()
+	}
+	*p = preview{}
+}
+
+// preview begins to find out what an action would do, and returns when that is known or the card has
+// waited for it.
+func (w *worker) preview(ctx context.Context, a approvals.Action) preview {
+	ctx, cancel := context.WithTimeout(ctx, previewWithin)
+	found := make(chan approvals.Preview, 1)
+	w.a.previews.Go(func() {
+		defer cancel()
+		p := w.a.cfg.Desk.Preview(ctx, a)
+		p.Text = w.a.cfg.Redact(p.Text)
+		found <- p
+	})
+	t := time.NewTimer(cardWaits)
+	defer t.Stop()
+	select {
+	case p := <-found:
+		return preview{Preview: p}
+	case <-t.C:
+		return preview{later: found, cancel: cancel}
+	}
+}
+
+// previewLater adds to a filed request what is found out later. The worker may have ended by then.
+func (w *worker) previewLater(ctx context.Context, id approvals.ID, p preview) {
+	if p.later == nil {
+		return
+	}
+	a, thread := w.a, w.thread
+	a.previews.began(id, p.cancel)
+	a.previews.Go(func() {
+		defer a.previews.end(id)
+		if found := <-p.later; found != (approvals.Preview{}) {
+			a.addPreview(ctx, thread, id, found)
+		}
+	})
+}
+
+func (a *Agent) addPreview(ctx context.Context, thread chat.ThreadID, id approvals.ID, p approvals.Preview) {
+	if err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		a.cfg.Gate.Preview(tx, id, p)
+		return nil
+	}); err != nil {
+		if ctx.Err() == nil {
+			a.cfg.Log.Warn("a card has no preview, since it cannot be stored", "request", id, "error", err)
+		}
+		return
+	}
+	a.cfg.Outbox.Wake(thread)
+}

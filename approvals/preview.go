@@ -1,0 +1,34 @@
+package approvals
+
+import "countersign/store"
+
+// Evidence says how the bot knows what an action would do.
+type Evidence string
+
+// The kinds of evidence, the strongest first.
+const (
+	// Rehearsed: it ran in a throwaway view of the target's files, which shows all that it did.
+	Rehearsed Evidence = "rehearsed"
+	// Predicted: the target, or the program itself, was asked by reads alone.
+	Predicted Evidence = "predicted"
+	// UnknownEffect: neither could be done, and the text says why.
+	UnknownEffect Evidence = "unknown"
+)
+
+// Preview is what an action would do, for the people who decide about it: lines of plain text. Nothing
+// else follows from it. The zero Preview says nothing.
+type Preview struct {
+	Evidence Evidence `json:"evidence,omitempty"`
+	Text     string   `json:"text,omitempty"`
+}
+
+// Preview adds what was found out about a request after it was filed. ok is false if it is decided
+// already, or there is no such request.
+func (Ledger) Preview(tx store.Tx, id ID, p Preview) (r Record, ok bool) {
+	if r, ok = store.Load[Record](tx, recordKey(id)); !ok || r.State != Pending {
+		return r, false
+	}
+	r.Preview = p
+	save(tx, r)
+	return r, true
+}

@@ -1,0 +1,133 @@
+package machines
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/internal/config"
+	"countersign/targets/backend"
+	"countersign/targets/rehearsal"
+	"countersign/tools/impact"
+	"countersign/tools/shell"
+)
+
+// Preview says what an action would do. It rehearses a command where the target can, asks the target by
+// proven reads, and prefers what was rehearsed.
+func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview {
+	m := s.byID(a.Target)
+	if m == nil || a.Kind != approvals.KindShell {
+		return approvals.Preview{}
+	}
+	o := m.State()
+	if o == nil || o.Caps.Bash == "" {
+		return approvals.Preview{}
+	}
+	l := looker{m.opts.Classify, m, o, a}
+	predicted := make(chan string, 1)
+	go func() { // it ends with ctx
+		predicted <- impact.Of(ctx, a, func(text string) bool { return l.judge(text).Proves(text, l.locked()) }, l)
+	}()
+	r, err := l.rehearse(ctx)
+	return impact.Preview(a, r, err, <-predicted)
+}
+
+// looker looks at what an action would do beside whatever the action runs in.
+type looker struct {
+	classify func(risk.Text) risk.Verdict
+	machine  *Machine
+	open     *Opened
+	action   approvals.Action
+}
+
+func (l looker) locked() bool { return l.open.Caps.Lock.By != "" }
+
+// argv starts a shell with a text, as the reads and the rehearsal have it.
+func (l looker) argv(text string) []string {
+	return []string{l.open.Caps.Bash, "--noprofile", "--norc", "-c", text}
+}
+
+// judge judges a read. It may reach the places that the configuration lists: who asks is
+// not known here.
+func (l looker) judge(text string) risk.Verdict {
+	return l.classify(risk.Text{Command: text, Dir: l.action.Dir, Locked: l.locked(), Shell: risk.Bash})
+}
+
+// Read implements impact.Runner.
+func (l looker) Read(ctx context.Context, command string) (string, int, error) {
+	out := &firstBytes{max: impact.Output}
+	spec := backend.Spec{Argv: l.argv(command), Dir: l.action.Dir, Env: backend.Environ(l.open.Caps), Stdout: out}
+	if l.locked() {
+		spec.Lock = shell.Lock(l.judge(command).Needs)
+	}
+	p, err := l.machine.Target.Start(ctx, spec)
+	if err != nil {
+		return "", 0, err
+	}
+	r, err := p.Wait()
+	if err == nil && r.Killed {
+		err = fmt.Errorf("the look took too long: %w", context.Cause(ctx))
+	}
+	if err == nil && len(r.Hits) > 0 {
+		err = errors.New("the look was no read") // its lock refused it
+	}
+	return out.String(), r.Code, err
+}
+
+// rehearse runs the command in a throwaway view of the target's files.
+func (l looker) rehearse(ctx context.Context) (rehearsal.Report, error) {
+	none := func(why string) (rehearsal.Report, error) { return rehearsal.Report{}, rehearsal.NoneError{Why: why} }
+	text := string(l.action.Bytes)
+	switch {
+	case l.action.User != l.open.Caps.User:
+		return none("it runs as a different account")
+	case l.action.Session != "" && !impact.Portable(text):
+		return none("it uses variables of its terminal")
+	}
+	if err := l.machine.Rehearses(ctx, l.open); err != nil {
+		return rehearsal.Report{}, err
+	}
+	t, _ := l.machine.Target.(rehearsal.Target)
+	return rehearsal.Run(ctx, t, rehearsal.Spec{
+		Argv: l.argv(text), Dir: l.action.Dir, Env: backend.Environ(l.open.Caps), Terminal: l.action.Session != "",
+	})
+}
+
+// Rehearses is why an open machine cannot rehearse commands, a rehearsal.NoneError; nil if it can. It is
+// tried once.
+func (m *Machine) Rehearses(ctx context.Context, o *Opened) error {
+	t, ok := m.Target.(rehearsal.Target)
+	switch {
+	case m.Config.Rehearse == config.RehearseOff:
+		return rehearsal.NoneError{Why: "turned off for this target"}
+	case !ok || m.Config.Credential != "":
+		return rehearsal.NoneError{Why: "this target runs only approved commands"}
+	}
+	m.trial.mu.Lock()
+	defer m.trial.mu.Unlock()
+	if m.trial.of == o {
+		return m.trial.err
+	}
+	err := rehearsal.Try(ctx, t, o.Caps.TempDir, backend.Environ(o.Caps))
+	if err == nil || rehearsal.Lasting(err) {
+		m.trial.of, m.trial.err = o, err
+	}
+	return err
+}
+
+// firstBytes keeps the beginning of what is written.
+type firstBytes struct {
+	bytes.Buffer
+	max int
+}
+
+// Write implements io.Writer.
+func (w *firstBytes) Write(p []byte) (int, error) {
+	if room := w.max - w.Len(); room > 0 {
+		_, _ = w.Buffer.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/internal/needstest"
+)
+
+// rehearsing is a conversation in which the model runs what people say, and a directory on the target.
+func rehearsing(t *testing.T, config string) (c *chatter, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can make a view of the files")
+	}
+	dir = t.TempDir()
+	for name, text := range map[string]string{"log/one": "1", "log/two": "22", "conf": "a = 1\n", "keep": ""} {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var parts []part
+	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() })
+	for word, command := range map[string]string{
+		"logs":    "rm -rf " + dir + "/log; echo b = 2 >>" + dir + "/conf; touch /etc/cron.d/countersign-e2e; mkdir " + dir + "/new",
+		"network": "rm " + dir + "/keep; curl -s http://127.0.0.1:9/",
+		"kill":    fmt.Sprintf("kill %d", sleeper.Process.Pid),
+		"slow":    "sleep 60",
+		"fails":   "rm " + dir + "/none",
+		"nothing": "ls -l >/dev/null; true >>" + dir + "/conf",
+	} {
+		parts = append(parts, part{word, []turn{{text: "I do it.", calls: []call{shell(command)}}}})
+	}
+	return newCrew(t, parts...).enter(t, config), dir
+}
+
+func TestACardSaysWhatARehearsalShowed(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
+		t.Run(name, func(t *testing.T) {
+			c, dir := rehearsing(t, config)
+			t.Cleanup(c.b.endTerminals)
+			for i, tc := range []struct{ word, want string }{
+				{"logs", "Rehearsed: creates /etc/cron.d/countersign-e2e (0 bytes)\ndeletes " + dir + "/log with 2 files (3 bytes)\nwrites " + dir + "/conf (12 bytes, was 6 bytes); creates the directory " + dir + "/new"},
+				{"network", "Unknown: it uses the network, which a rehearsal can't show. Of the files, it\ndeletes " + dir + "/keep (0 bytes)"},
+				{"kill", "Predicted: "},
+				{"slow", "Unknown: not rehearsed (took longer than 2 s)"},
+				{"fails", "Rehearsed: fails with status 1: rm: cannot remove '" + dir + "/none': No such file or directory"},
+				{"nothing", "Rehearsed: changes no files"},
+			} {
+				c.tell(tc.word)
+				c.sees(tc.want)
+				c.as("bob").press("deny:")
+				eventually(t, "the end", func() bool { return c.ends() == i+1 }, c.shown)
+			}
+			if _, err := os.Stat("/etc/cron.d/countersign-e2e"); err == nil {
+				t.Error("a rehearsal wrote to the machine")
+			}
+			if _, err := os.Stat(filepath.Join(dir, "log", "two")); err != nil {
+				t.Errorf("a rehearsal deleted from the machine: %v", err)
+			}
+		})
+	}
+}
+
+// A card never waits for its rehearsal, and one that is decided before needs none.
+func TestACardComesBeforeItsRehearsal(t *testing.T) {
+	t.Parallel()
+	c, _ := rehearsing(t, plainConfig)
+	c.tell("kill") // the first one also tries whether the target can rehearse
+	c.sees("Predicted: ")
+	c.as("bob").press("deny:")
+	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
+	begin := time.Now()
+	c.tell("slow")
+	c.sees("sleep 60")
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("the card came after %v", took)
+	}
+	c.as("bob").press("deny:")
+	eventually(t, "the rehearsal ended", func() bool {
+		return exec.CommandContext(t.Context(), "pgrep", "-f", "bash --noprofile --norc -c sleep 60").Run() != nil
+	}, c.shown)
+	if took := time.Since(begin); took > 1900*time.Millisecond {
+		t.Errorf("the rehearsal went on for %v", took)
+	}
+}

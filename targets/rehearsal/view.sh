@@ -1,0 +1,108 @@
+# Makes a throwaway view of the machine's files, runs a program in it under a lock, and prints what the
+# program has changed there. It needs the rights to mount; everything it makes is in namespaces of its
+# own, and goes with them. It writes nothing to the machine's own files: the view's part that changes
+# lies in memory, mounted where /sys was.
+#
+# Arguments: size of the memory in bytes, directory of the program, its input (none, silent), the text of
+# inside.sh; then the variables, the launcher and the program.
+#
+# It prints records that end with a zero byte:
+#
+#   v PATH        what is below PATH is not in the view
+#   x WHY         there is no view, and nothing ran; it is the last one
+#   e CODE        the program ended
+#   u TYPE SIZE MODE UID GID TIME PATH   what the view has now; after a link, n TARGET
+#   l ...         the same of the machine's own, for every path of u that is there; after a link, o TARGET
+#   s SUM PATH, t SUM PATH   digests of files of the same size, of the view and of the machine
+#   d ...         what is gone, with everything below it
+#   z             it is the whole
+LC_ALL=C
+export LC_ALL
+umask 022
+size=$1 dir=$2 input=$3 inside=$4
+shift 4
+no() { printf 'x %s\0' "$1"; exit 1; }
+[ "$(id -u)" = 0 ] || no root
+mount -t tmpfs -o "size=$size,mode=755,nosuid" countersign /sys 2>/dev/null || no mount
+mkdir /sys/r /sys/u /sys/w /sys/t || no memory
+n=0
+while read -r _ _ _ _ at flags rest; do
+  kind=${rest#*- }
+  kind=${kind%% *}
+  case $at in / | /proc | /proc/* | /sys | /sys/* | /dev | /dev/*) [ "$at" = / ] || continue ;; esac
+  [ -d "$at" ] || { [ -f "$at" ] && printf '%s\0' "$at" >>/sys/t/single; continue; }
+  case $at in
+    *\\* | *[,:\&\|]* | /var/lib/docker/* | /var/lib/containers/* | /var/lib/kubelet/* | /run/docker/* | /run/containerd/* | /run/netns/*)
+      printf 'v %s\0' "$at"; continue ;;
+  esac
+  case $kind in
+    proc | sysfs | cgroup | cgroup2 | devpts | devtmpfs | mqueue | debugfs | tracefs | securityfs | pstore | bpf | configfs | fusectl | binfmt_misc | \
+      hugetlbfs | nsfs | rpc_pipefs | efivarfs | selinuxfs | autofs) printf 'v %s\0' "$at"; continue ;;
+  esac
+  n=$((n + 1))
+  [ "$n" -le 40 ] || no mounts
+  mkdir "/sys/u/$n" "/sys/w/$n" && chmod --reference="$at" "/sys/u/$n" && chown --reference="$at" "/sys/u/$n" || no memory
+  how=nodev
+  case ,$flags, in *,ro,*) how=nodev,ro ;; esac
+  under=$at
+  [ "$at" = / ] && under=
+  if ! mount -t overlay -o "$how,lowerdir=$at,upperdir=/sys/u/$n,workdir=/sys/w/$n" countersign "/sys/r$under" 2>/dev/null; then
+    [ "$at" = / ] && no overlay
+    rmdir "/sys/u/$n"
+    mount -t tmpfs -o ro,mode=755 countersign "/sys/r$under" 2>/dev/null || no mount
+    printf 'v %s\0' "$at"
+    continue
+  fi
+  printf '%s\n' "$at" >"/sys/t/$n"
+done </proc/self/mountinfo
+[ -f /sys/t/1 ] || no overlay
+[ -f /sys/t/single ] && xargs -0 -r sh -c 'for f; do [ -s "$f" ] && cp -p -- "$f" "/sys/r$f"; done' sh </sys/t/single 2>/dev/null
+mount -t tmpfs -o mode=755,nosuid,noexec countersign /sys/r/dev || no mount
+for d in null zero full random urandom; do
+  : >"/sys/r/dev/$d" && mount --bind "/dev/$d" "/sys/r/dev/$d" || no devices
+done
+mkdir -m 1777 /sys/r/dev/shm && ln -s /proc/self/fd /sys/r/dev/fd && ln -s fd/0 /sys/r/dev/stdin && ln -s fd/1 /sys/r/dev/stdout && ln -s fd/2 /sys/r/dev/stderr || no devices
+printf 'v /dev/shm\0'
+mount -o remount,ro /sys/r/dev || no devices
+[ "$input" = silent ] && mkfifo /sys/t/silent && exec <>/sys/t/silent
+unshare --pid --fork --kill-child --mount sh -c "$inside" sh "$dir" "$@" >/dev/null
+code=$?
+[ "$(stat -f -c %a /sys)" -gt 64 ] || no memory
+printf 'e %s\0' "$code"
+
+row='%y %s %m %U %G %T@ %p\0'
+below() { xargs -0 -r sh -c 'row=$1; shift; exec find "$@" -maxdepth 0 -printf "$row" -type l -printf "$0"' "$2" "$1" 2>/dev/null; }
+i=0
+while [ "$i" -lt "$n" ]; do
+  i=$((i + 1))
+  [ -f "/sys/t/$i" ] || continue
+  read -r at <"/sys/t/$i"
+  under=${at%/}
+  cd "/sys/u/$i" || no memory
+  [ -n "$(ls -A)" ] || continue
+  find . -mindepth 1 ! -type c -printf "u $row" -type l -printf 'n %l\0' | sed -z "s|^\(u [^ ]* [^ ]* [^ ]* [^ ]* [^ ]* [^ ]* \)\./|\1$under/|"
+  find . -mindepth 1 ! -type c -printf '%p\0' >/sys/t/changed
+  find . -type f -printf '%s %p\0' | sort -z >/sys/t/a
+  cd "${at}" || no memory
+  below "l $row" 'o %l\0' </sys/t/changed | sed -z "s|^\(l [^ ]* [^ ]* [^ ]* [^ ]* [^ ]* [^ ]* \)\./|\1$under/|"
+  below '%s %p\0' '' </sys/t/changed | sort -z >/sys/t/b
+  comm -z12 /sys/t/a /sys/t/b | cut -z -d ' ' -f 2- >/sys/t/same
+  if [ -s /sys/t/same ]; then
+    xargs -0 -r sha256sum -z -- </sys/t/same 2>/dev/null | sed -z "s|^|t |; s|  \./| $under/|"
+    cd "/sys/u/$i" && xargs -0 -r sha256sum -z -- </sys/t/same 2>/dev/null | sed -z "s|^|s |; s|  \./| $under/|"
+    cd "$at" || no memory
+  fi
+  # A directory may have lost entries, also one that was replaced by something else. What the view shows is compared, since only the
+  # kernel knows how it hides them.
+  { printf '.\0'; cat /sys/t/changed; } | xargs -0 -r sh -c '
+    view=$1
+    shift
+    for d; do
+      [ -d "$d" ] && [ ! -L "$d" ] || continue
+      for f in "$d"/* "$d"/.[!.]* "$d"/..?*; do
+        [ -e "$f" ] || [ -L "$f" ] || continue
+        [ -e "$view/$f" ] || [ -L "$view/$f" ] || printf "%s\0" "$f"
+      done
+    done' sh "/sys/r$under" | xargs -0 -r sh -c 'exec find "$@" -printf "$0"' "d $row" 2>/dev/null | sed -z "s|^\(d [^ ]* [^ ]* [^ ]* [^ ]* [^ ]* [^ ]* \)\./|\1$under/|"
+done
+printf 'z\0'

@@ -1,0 +1,284 @@
+package impact
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"countersign/approvals"
+	"countersign/targets/backend"
+	"countersign/targets/rehearsal"
+)
+
+// Preview chooses what people are shown: what was rehearsed, if that is all that the command does; else
+// what was predicted, "" if nothing was; else why nobody knows, and what is known at least. err is why
+// there was no rehearsal.
+func Preview(a approvals.Action, r rehearsal.Report, err error, predicted string) approvals.Preview {
+	elsewhere := reachesMissing(a, r)
+	switch {
+	case err == nil && r.Complete() && !elsewhere:
+		return approvals.Preview{Evidence: approvals.Rehearsed, Text: Rehearsed(r)}
+	case predicted != "":
+		return approvals.Preview{Evidence: approvals.Predicted, Text: predicted}
+	case err == nil:
+		text := beyond(r, elsewhere) + ", which a rehearsal can't show"
+		if lines := effects(r.Changes); len(lines) > 0 {
+			text += ". Of the files, it\n" + strings.Join(bounded(lines), "\n")
+		}
+		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: text}
+	}
+	if none, ok := errors.AsType[rehearsal.NoneError](err); ok {
+		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "not rehearsed (" + visible(none.Why, maxLine) + ")"}
+	}
+	return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "not rehearsed (the target didn't answer in time)"}
+}
+
+// Rehearsed says what a rehearsal showed, the worst first.
+func Rehearsed(r rehearsal.Report) string {
+	lines := effects(r.Changes)
+	if r.Code != 0 {
+		failed := fmt.Sprintf("fails with status %d", r.Code)
+		if r.Error != "" {
+			failed += ": " + visible(r.Error, 120)
+		}
+		lines = slices.Insert(lines, min(len(lines), 2), failed)
+	}
+	if len(lines) == 0 {
+		return "changes no files"
+	}
+	return strings.Join(bounded(lines), "\n")
+}
+
+func bounded(lines []string) []string {
+	if more := len(lines) - maxLines; more > 0 {
+		lines = append(lines[:maxLines-1:maxLines-1], fmt.Sprintf("and %s", count(more+1, "more line", "more lines")))
+	}
+	return lines
+}
+
+// reachesMissing reports whether an action works where the view lacked the machine's files, as far as its
+// text, its directory and its changes tell.
+func reachesMissing(a approvals.Action, r rehearsal.Report) bool {
+	return slices.ContainsFunc(r.Missing, func(m string) bool {
+		below := func(p string) bool { return p == m || strings.HasPrefix(p, m+"/") }
+		return below(a.Dir) || strings.Contains(string(a.Bytes), m) || slices.ContainsFunc(r.Changes, func(c rehearsal.Change) bool { return below(c.Path) })
+	})
+}
+
+// beyond says what a command wants that a view of files cannot show.
+func beyond(r rehearsal.Report, elsewhere bool) string {
+	var out []string
+	add := func(s string) {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	for _, h := range r.Hits {
+		switch name := show(h.Name); {
+		case h.Kind == backend.HitConnect && h.Name != "":
+			add("connects to " + name)
+		case h.Kind == backend.HitConnect:
+			add("uses the network")
+		case h.Kind == backend.HitSignal:
+			add("signals other processes")
+		case h.Kind == backend.HitList:
+			add("lists processes")
+		case h.Kind == backend.HitDevice:
+			add("accesses devices")
+		case h.Name != "":
+			add("changes " + name)
+		default:
+			add("changes the system")
+		}
+	}
+	if r.Left {
+		add("leaves a process running")
+	}
+	if elsewhere {
+		add("changes files that a rehearsal doesn't have")
+	}
+	if len(out) > maxShown {
+		out = append(out[:maxShown:maxShown], "more")
+	}
+	if len(out) > 1 {
+		return "it " + strings.Join(out[:len(out)-1], ", ") + " and " + out[len(out)-1]
+	}
+	return "it " + strings.Join(out, "")
+}
+
+// watched are files by which an account gains rights or keeps them: they are named whatever else changes.
+var watched = []string{
+	"/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d/", "/etc/pam.d/", "/etc/ssh/", "/etc/crontab",
+	"/etc/cron.d/", "/var/spool/cron/", "/etc/systemd/system/", "/usr/lib/systemd/system/", "/etc/ld.so.preload", "/etc/hosts", "/etc/fstab",
+	"/etc/profile", "/etc/profile.d/", "/boot/",
+}
+
+func isWatched(p string) bool {
+	return strings.Contains(p, "/.ssh/") || slices.ContainsFunc(watched, func(w string) bool {
+		return p == w || strings.HasSuffix(w, "/") && strings.HasPrefix(p, w)
+	})
+}
+
+// effects are the changes as lines: files that are watched by their names first, then what is lost, what
+// is different, what is new.
+func effects(changes []rehearsal.Change) []string {
+	var lines []string
+	byKind := map[rehearsal.ChangeKind][]rehearsal.Change{}
+	var emptied []rehearsal.Change
+	for _, c := range changes {
+		switch {
+		case isWatched(c.Path) && c.Kind != rehearsal.Touched:
+			lines = append(lines, one(c))
+		case c.Kind == rehearsal.Written && c.After.Type == 'f' && c.After.Size == 0 && c.Before.Size > 0:
+			emptied = append(emptied, c)
+		default:
+			byKind[c.Kind] = append(byKind[c.Kind], c)
+		}
+	}
+	lines = append(lines, deletions(byKind[rehearsal.Deleted])...)
+	lines = append(lines, grouped("empties", emptied)...)
+	lines = append(lines, grouped("writes", byKind[rehearsal.Written])...)
+	lines = append(lines, grouped("changes permissions of", byKind[rehearsal.Attributes])...)
+	lines = append(lines, grouped("creates", outermost(byKind[rehearsal.Created]))...)
+	return append(lines, grouped("updates the timestamp of", byKind[rehearsal.Touched])...)
+}
+
+// one is the line of one change.
+func one(c rehearsal.Change) string {
+	p := show(c.Path)
+	switch c.Kind {
+	case rehearsal.Created:
+		switch c.After.Type {
+		case 'd':
+			return "creates the directory " + p
+		case 'l':
+			return "creates the link " + p + " to " + show(c.After.Link)
+		case 'f':
+			return "creates " + p + " (" + size(c.After.Size) + ")"
+		}
+		return "creates " + p
+	case rehearsal.Deleted:
+		if c.Before.Type == 'f' {
+			return "deletes " + p + " (" + size(c.Before.Size) + ")"
+		}
+		return "deletes " + p
+	case rehearsal.Written:
+		switch {
+		case c.After.Type == 'l':
+			return "links " + p + " to " + show(c.After.Link)
+		case c.Before.Type != c.After.Type:
+			return "replaces " + p
+		case c.After.Size == 0:
+			return "empties " + p + " (" + size(c.Before.Size) + ")"
+		}
+		return fmt.Sprintf("writes %s (%s, was %s)", p, size(c.After.Size), size(c.Before.Size))
+	case rehearsal.Attributes:
+		var what []string
+		if c.Before.Mode != c.After.Mode {
+			what = append(what, "mode "+c.Before.Mode+" to "+c.After.Mode)
+		}
+		if was, is := c.Before.UID+":"+c.Before.GID, c.After.UID+":"+c.After.GID; was != is {
+			what = append(what, "owner "+was+" to "+is)
+		}
+		return "changes permissions of " + p + " (" + strings.Join(what, ", ") + ")"
+	case rehearsal.Touched:
+		return "updates the timestamp of " + p
+	}
+	return "changes " + p
+}
+
+// deletions are the lines of what is deleted: a directory stands for all that was in it.
+func deletions(all []rehearsal.Change) []string {
+	gone := map[string]bool{}
+	for _, c := range all {
+		gone[c.Path] = true
+	}
+	var files, tops []rehearsal.Change // single files; directories that are not in another one
+	type sum struct {
+		files int
+		bytes int64
+	}
+	sums := map[string]sum{}
+	for _, c := range all {
+		top := c.Path
+		for gone[path.Dir(top)] {
+			top = path.Dir(top)
+		}
+		switch {
+		case top == c.Path && c.Before.Type == 'd':
+			tops = append(tops, c)
+		case top == c.Path:
+			files = append(files, c)
+		}
+		if c.Before.Type != 'd' {
+			s := sums[top]
+			sums[top] = sum{s.files + 1, s.bytes + c.Before.Size}
+		}
+	}
+	var lines []string
+	for i, c := range tops {
+		if i == maxShown {
+			lines = append(lines, fmt.Sprintf("deletes %s", count(len(tops)-i, "more directory", "more directories")))
+			break
+		}
+		s := sums[c.Path]
+		if s.files == 0 {
+			lines = append(lines, "deletes the empty directory "+show(c.Path))
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("deletes %s with %s (%s)", show(c.Path), count(s.files, "file", "files"), size(s.bytes)))
+	}
+	return append(lines, grouped("deletes", files)...)
+}
+
+// outermost are the changes without those below another one.
+func outermost(all []rehearsal.Change) []rehearsal.Change {
+	made := map[string]bool{}
+	for _, c := range all {
+		made[c.Path] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c rehearsal.Change) bool { return made[path.Dir(c.Path)] })
+}
+
+// grouped are the lines of changes of one kind: each by itself if there are few, else one for each
+// directory.
+func grouped(verb string, all []rehearsal.Change) []string {
+	if len(all) <= 2 {
+		var lines []string
+		for _, c := range all {
+			lines = append(lines, one(c))
+		}
+		return lines
+	}
+	type group struct {
+		dir   string
+		files int
+		bytes int64
+	}
+	var groups []group
+	for _, c := range all {
+		dir := path.Dir(c.Path)
+		i := slices.IndexFunc(groups, func(g group) bool { return g.dir == dir })
+		if i < 0 {
+			i, groups = len(groups), append(groups, group{dir: dir})
+		}
+		groups[i].files++
+		groups[i].bytes += max(c.Before.Size, c.After.Size)
+	}
+	slices.SortStableFunc(groups, func(a, b group) int { return b.files - a.files })
+	var lines []string
+	rest := group{}
+	for i, g := range groups {
+		if i >= maxShown {
+			rest.files, rest.bytes = rest.files+g.files, rest.bytes+g.bytes
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s %s (%s) in %s", verb, count(g.files, "file", "files"), size(g.bytes), show(g.dir)))
+	}
+	if rest.files > 0 {
+		lines = append(lines, fmt.Sprintf("%s %s (%s) elsewhere", verb, count(rest.files, "file", "files"), size(rest.bytes)))
+	}
+	return lines
+}

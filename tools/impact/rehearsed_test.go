@@ -1,0 +1,103 @@
+package impact
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"countersign/approvals"
+	"countersign/targets/backend"
+	"countersign/targets/rehearsal"
+)
+
+func regular(size int64) rehearsal.Entry {
+	return rehearsal.Entry{Type: 'f', Size: size, Mode: "644", UID: "0", GID: "0"}
+}
+
+func changed(kind rehearsal.ChangeKind, path string, before, after rehearsal.Entry) rehearsal.Change {
+	return rehearsal.Change{Path: path, Kind: kind, Before: before, After: after}
+}
+
+func TestARehearsalIsToldTheWorstFirst(t *testing.T) {
+	dir := rehearsal.Entry{Type: 'd', Mode: "755", UID: "0", GID: "0"}
+	other := regular(5)
+	other.Mode, other.UID = "4755", "1000"
+	var logs []rehearsal.Change
+	for i := range 214 {
+		logs = append(logs, changed(rehearsal.Deleted, fmt.Sprintf("/var/log/app/%d.log", i), regular(1e6), rehearsal.Entry{}))
+	}
+	for name, tc := range map[string]struct {
+		changes []rehearsal.Change
+		want    string
+	}{
+		"nothing":              {nil, "changes no files"},
+		"a directory":          {append([]rehearsal.Change{changed(rehearsal.Deleted, "/var/log/app", dir, rehearsal.Entry{})}, logs...), "deletes /var/log/app with 214 files (214 MB)"},
+		"its files":            {logs, "deletes 214 files (214 MB) in /var/log/app"},
+		"an empty directory":   {[]rehearsal.Change{changed(rehearsal.Deleted, "/x", dir, rehearsal.Entry{})}, "deletes the empty directory /x"},
+		"a file that is read":  {[]rehearsal.Change{changed(rehearsal.Touched, "/x", regular(1), regular(1))}, "updates the timestamp of /x"},
+		"a file for rights":    {append(logs[:3:3], changed(rehearsal.Written, "/etc/passwd", regular(10), regular(12))), "writes /etc/passwd (12 bytes, was 10 bytes)\ndeletes 3 files (3 MB) in /var/log/app"},
+		"a key":                {[]rehearsal.Change{changed(rehearsal.Created, "/root/.ssh/authorized_keys", rehearsal.Entry{}, regular(1))}, "creates /root/.ssh/authorized_keys (1 byte)"},
+		"emptied":              {[]rehearsal.Change{changed(rehearsal.Written, "/x", regular(3e9), regular(0))}, "empties /x (3 GB)"},
+		"permissions":          {[]rehearsal.Change{changed(rehearsal.Attributes, "/x", regular(5), other)}, "changes permissions of /x (mode 644 to 4755, owner 0:0 to 1000:0)"},
+		"a new tree":           {[]rehearsal.Change{changed(rehearsal.Created, "/x", rehearsal.Entry{}, dir), changed(rehearsal.Created, "/x/y", rehearsal.Entry{}, regular(1))}, "creates the directory /x"},
+		"a link":               {[]rehearsal.Change{changed(rehearsal.Written, "/x", regular(1), rehearsal.Entry{Type: 'l', Link: "/y"})}, "links /x to /y"},
+		"names that lie":       {[]rehearsal.Change{changed(rehearsal.Deleted, "/x\ndeletes nothing", regular(1), rehearsal.Entry{})}, `deletes /x\ndeletes nothing (1 byte)`},
+		"something for a file": {[]rehearsal.Change{changed(rehearsal.Written, "/x", regular(1), dir)}, "replaces /x"},
+	} {
+		if got := Rehearsed(rehearsal.Report{Changes: tc.changes}); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+	if got := Rehearsed(rehearsal.Report{Code: 2, Error: "no such thing"}); got != "fails with status 2: no such thing" {
+		t.Errorf("%q", got)
+	}
+	var many []rehearsal.Change
+	for i := range 40 {
+		many = append(many, changed(rehearsal.Written, fmt.Sprintf("/etc/cron.d/%d", i), regular(1), regular(2)))
+	}
+	if lines := strings.Split(Rehearsed(rehearsal.Report{Changes: many}), "\n"); len(lines) != maxLines || lines[maxLines-1] != "and 29 more lines" {
+		t.Errorf("%q", lines)
+	}
+}
+
+func TestOnlyWhatAViewShowsWholeIsCalledRehearsed(t *testing.T) {
+	deleted := []rehearsal.Change{changed(rehearsal.Deleted, "/x", regular(1), rehearsal.Entry{})}
+	hit := func(kind backend.HitKind, name string) []backend.Hit { return []backend.Hit{{Kind: kind, Name: name}} }
+	for name, tc := range map[string]struct {
+		report    rehearsal.Report
+		err       error
+		predicted string
+		text, dir string
+		evidence  approvals.Evidence
+		want      string
+	}{
+		"all of it":           {report: rehearsal.Report{Changes: deleted}, predicted: "p", evidence: approvals.Rehearsed, want: "deletes /x (1 byte)"},
+		"a connection":        {report: rehearsal.Report{Changes: deleted, Hits: hit(backend.HitConnect, "")}, evidence: approvals.UnknownEffect, want: "it uses the network, which a rehearsal can't show. Of the files, it\ndeletes /x (1 byte)"},
+		"a socket":            {report: rehearsal.Report{Hits: hit(backend.HitConnect, "/run/docker.sock")}, evidence: approvals.UnknownEffect, want: "it connects to /run/docker.sock, which a rehearsal can't show"},
+		"predicted":           {report: rehearsal.Report{Hits: hit(backend.HitSignal, "")}, predicted: "ends nginx", evidence: approvals.Predicted, want: "ends nginx"},
+		"a process left":      {report: rehearsal.Report{Left: true, Hits: hit(backend.HitList, "")}, evidence: approvals.UnknownEffect, want: "it lists processes and leaves a process running, which a rehearsal can't show"},
+		"no rehearsal":        {err: rehearsal.NoneError{Why: "took longer than 2 s"}, evidence: approvals.UnknownEffect, want: "not rehearsed (took longer than 2 s)"},
+		"a lost target":       {err: errors.New("lost"), evidence: approvals.UnknownEffect, want: "not rehearsed (the target didn't answer in time)"},
+		"where files lack":    {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /mnt/nas/a", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
+		"in a directory":      {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm a", dir: "/mnt/nas/b", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
+		"elsewhere":           {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /x", evidence: approvals.Rehearsed, want: "changes no files"},
+		"what the kernel has": {report: rehearsal.Report{Hits: hit(backend.HitWrite, "/proc/sys/vm/swappiness")}, evidence: approvals.UnknownEffect, want: "it changes /proc/sys/vm/swappiness, which a rehearsal can't show"},
+	} {
+		got := Preview(approvals.Action{Bytes: []byte(tc.text), Dir: tc.dir}, tc.report, tc.err, tc.predicted)
+		if got.Evidence != tc.evidence || got.Text != tc.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestATextIsPortableThatNeedsNothingOfItsShell(t *testing.T) {
+	for text, want := range map[string]bool{
+		"rm -rf /x": true, "rm $HOME/x": true, "rm \"$f\"": false, "f=/x; rm $f": true, "for f in *; do rm $f; done": true, "rm ${DIR:-/x}": false,
+		"kill %1": false, "fg": false, "cd /x && rm y": true, "read a; echo $a": true, "rm $(cat list)": true, "eval $x": false, "rm '$f'": true, "echo (": false,
+	} {
+		if Portable(text) != want {
+			t.Errorf("%s", text)
+		}
+	}
+}
