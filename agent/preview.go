@@ -69,7 +69,7 @@ func (w *worker) preview(ctx context.Context, a approvals.Action) preview {
 	w.a.previews.Go(func() {
 		defer cancel()
 		p := w.a.cfg.Desk.Preview(ctx, a)
-		p.Text = w.a.cfg.Redact(p.Text)
+		p.Text, p.Back.Text = w.a.cfg.Redact(p.Text), w.a.cfg.Redact(p.Back.Text)
 		found <- p
 	})
 	t := time.NewTimer(cardWaits)
@@ -91,7 +91,7 @@ func (w *worker) previewLater(ctx context.Context, id approvals.ID, p preview) {
 	a.previews.began(id, p.cancel)
 	a.previews.Go(func() {
 		defer a.previews.end(id)
-		if found := <-p.later; found != (approvals.Preview{}) {
+		if found := <-p.later; !found.IsZero() {
 			a.addPreview(ctx, thread, id, found)
 		}
 	})

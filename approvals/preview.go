@@ -20,7 +20,31 @@ const (
 type Preview struct {
 	Evidence Evidence `json:"evidence,omitempty"`
 	Text     string   `json:"text,omitempty"`
+	Back     Back     `json:"back,omitzero"`
 }
+
+// BackKind says how an action can be undone.
+type BackKind string
+
+// The kinds of ways back.
+const (
+	OnePress BackKind = "one press back"
+	ByHand   BackKind = "back by hand"
+	NoWay    BackKind = "no way back"
+)
+
+// Back is the way back from an action, for people. The zero Back says that none is known.
+type Back struct {
+	Kind BackKind `json:"kind,omitempty"`
+	Text string   `json:"text,omitempty"`
+	// Keep are the files that are copied before the action runs, and Made those that it makes: absolute
+	// paths, of an action whose rehearsal showed all of them.
+	Keep []string `json:"keep,omitempty"`
+	Made []string `json:"made,omitempty"`
+}
+
+// IsZero reports whether the preview says nothing.
+func (p Preview) IsZero() bool { return p.Evidence == "" && p.Text == "" && p.Back.Kind == "" }
 
 // Preview adds what was found out about a request after it was filed. ok is false if it is decided
 // already, or there is no such request.

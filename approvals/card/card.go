@@ -164,6 +164,9 @@ func context(a approvals.Action) string {
 // lines; the details have all.
 func preview(r approvals.Record, summary string) []string {
 	out := append(firstLines(visible(summary), maxSummary), foundLines(r.Preview)...)
+	if way := back(r.Preview.Back); way != "" {
+		out = append(out, way)
+	}
 	// A whole preview says what the arguments say; the details have them as they are bound.
 	if args := arguments(r.Action); args != "" && !r.Action.Whole && r.Action.Kind != approvals.KindShell && r.Action.Kind != approvals.KindKeys {
 		out = append(out, "with "+line(args))
@@ -180,6 +183,24 @@ func found(p approvals.Preview) string {
 		return upperFirst(string(p.Evidence))
 	}
 	return upperFirst(string(p.Evidence)) + ": " + p.Text
+}
+
+// maxBack is how many characters of a way back are on the card; the details have all.
+const maxBack = 160
+
+// back is the way back from an action, in one line.
+func back(b approvals.Back) string {
+	if b.Kind == "" {
+		return ""
+	}
+	out := upperFirst(string(b.Kind))
+	if b.Text != "" {
+		out += ": " + line(b.Text)
+	}
+	if r := []rune(out); len(r) > maxBack {
+		out = string(r[:maxBack]) + "…"
+	}
+	return out
 }
 
 // maxRest is how many characters of a rehearsal the last line of a preview has.
@@ -574,6 +595,7 @@ func details(r approvals.Record, summary string) []chat.Field {
 	}
 	add("Summary", visible(summary))
 	add("Preview", visible(found(r.Preview)))
+	add("Way back", line(strings.Trim(string(r.Preview.Back.Kind)+": "+r.Preview.Back.Text, ": ")))
 	analysis := level(r) + " risk"
 	if r.Engine.Risk != r.Level {
 		analysis = named(line(r.Engine.Risk)) + ", raised to " + level(r)

@@ -7,6 +7,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
+	"countersign/bot/machines"
 	"countersign/store"
 	"countersign/tools/files"
 )
@@ -20,6 +21,11 @@ type Changes struct {
 // Undo finds the call that takes a change back.
 func (c Changes) Undo(ctx context.Context, thread chat.ThreadID, change string) (llm.Call, string) {
 	k, ok, err := files.NewImages(c.DB, time.Now).Load(ctx, string(thread), change)
+	tool, target := "undo", k.Target
+	if err == nil && !ok {
+		target, ok, err = machines.WayTarget(ctx, c.DB, thread, change)
+		tool = "undo_command"
+	}
 	switch {
 	case err != nil:
 		return llm.Call{}, sayUndoUnread
@@ -28,11 +34,11 @@ func (c Changes) Undo(ctx context.Context, thread chat.ThreadID, change string) 
 	}
 	args := map[string]string{"change": change}
 	if c.Several {
-		args["target"] = k.Target
+		args["target"] = target
 	}
 	raw, err := json.Marshal(args)
 	if err != nil {
 		return llm.Call{}, sayUndoUnnamed
 	}
-	return llm.Call{Name: "undo", Args: string(raw)}, ""
+	return llm.Call{Name: tool, Args: string(raw)}, ""
 }

@@ -27,12 +27,22 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 		return approvals.Preview{}
 	}
 	l := looker{m.opts.Classify, m, o, a}
-	predicted := make(chan string, 1)
+	type asked struct {
+		predicted string
+		way       impact.Way
+	}
+	found := make(chan asked, 1)
 	go func() { // it ends with ctx
-		predicted <- impact.Of(ctx, a, func(text string) bool { return l.judge(text).Proves(text, l.locked()) }, l)
+		found <- asked{impact.Of(ctx, a, l.proves, l), impact.BackFrom(ctx, a, l.proves, l)}
 	}()
 	r, err := l.rehearse(ctx)
-	return impact.Preview(a, r, err, <-predicted)
+	f := <-found
+	p := impact.Preview(a, r, err, f.predicted)
+	if f.way.Kind == "" && p.Evidence == approvals.Rehearsed {
+		f.way = impact.BackFromFiles(r)
+	}
+	p.Back = f.way.Line()
+	return p
 }
 
 // looker looks at what an action would do beside whatever the action runs in.
@@ -55,6 +65,8 @@ func (l looker) argv(text string) []string {
 func (l looker) judge(text string) risk.Verdict {
 	return l.classify(risk.Text{Command: text, Dir: l.action.Dir, Locked: l.locked(), Shell: risk.Bash})
 }
+
+func (l looker) proves(text string) bool { return l.judge(text).Proves(text, l.locked()) }
 
 // Read implements impact.Runner.
 func (l looker) Read(ctx context.Context, command string) (string, int, error) {

@@ -36,13 +36,13 @@ func (m *Machine) tools(o *Opened) (map[string]tools.Tool, error) {
 	cfg := shell.Config{
 		Target: m.Target, User: o.Caps.User, Dir: m.Config.Dir, Classify: m.opts.Classify, Notice: o.Notice, Journal: plainJournal{m},
 		Reads: func(lock bool) approvals.Reads { return m.opts.Reads(m.Name, lock) }, Once: m.opts.Single,
-		RunAs: m.Config.RunAs,
+		RunAs: m.Config.RunAs, Ways: ways{m},
 	}
 	if o.Book != nil {
 		cfg.Sessions = o.Book // a nil book would not be a nil interface
 		all = append(all, terminal.New(terminal.Config{Target: m.Target.ID(), User: o.Caps.User, Book: o.Book})...)
 	}
-	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.opts.File.Tools.Languages()))
+	all = append(all, shell.New(cfg), shell.NewUndo(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.opts.File.Tools.Languages()))
 	all = append(all, search.New(search.Config{Target: target, User: o.Caps.User, Dir: m.Config.Dir, Private: private, Roots: roots})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: m.Target, User: o.Caps.User, Dir: m.Config.Dir, Private: private, Roots: roots, Journal: plainJournal{m}})...)
 	all = append(all, code.New(code.Config{Target: target, User: o.Caps.User, Dir: m.Config.Dir, Private: private, Roots: roots, Cache: m.opts.Indexes, Worker: m.opts.Parser})...)
@@ -71,7 +71,7 @@ func (m *Machine) background(user string, private func(string) bool, roots ...st
 // Patterns are the tools that some machine may have, for their specs.
 func Patterns(c config.ToolsConfig) []tools.Tool {
 	t := local.New(local.Options{})
-	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}), shell.NewCode(shell.Config{Target: t}, c.Languages()))
+	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewUndo(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}), shell.NewCode(shell.Config{Target: t}, c.Languages()))
 	all = append(all, search.New(search.Config{Target: t})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: t})...)
 	all = append(all, process.New(process.Config{Target: t})...)

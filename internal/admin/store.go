@@ -108,10 +108,10 @@ const pruneBatch = 500
 func pruneRows(ctx context.Context, db store.DB, keep config.KeepConfig, now time.Time) (total int, err error) {
 	events := now.Add(-keep.Events)
 	for {
-		var n [5]int
+		var n [6]int
 		err := db.Update(ctx, func(tx store.Tx) error {
 			n = [...]int{
-				files.PruneImages(tx, now.Add(-keep.Undo), pruneBatch), queue.Prune(tx, events, pruneBatch), outbox.Prune(tx, events, pruneBatch),
+				files.PruneImages(tx, now.Add(-keep.Undo), pruneBatch), machines.PruneWays(tx, now.Add(-keep.Undo), pruneBatch), queue.Prune(tx, events, pruneBatch), outbox.Prune(tx, events, pruneBatch),
 				gate.Prune(tx, events, pruneBatch), spend.Prune(tx, now.Add(-keepSpent), pruneBatch),
 			}
 			return nil

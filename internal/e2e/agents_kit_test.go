@@ -300,7 +300,7 @@ func (c *chatter) buttons(prefix string) (ids []string) {
 		if r.Card == nil {
 			continue
 		}
-		for _, x := range r.Card.Choose {
+		for _, x := range slices.Concat(r.Card.Choose, r.Card.After) {
 			if strings.HasPrefix(string(x.ID), prefix) {
 				ids = append(ids, string(x.ID))
 			}

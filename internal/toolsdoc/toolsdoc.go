@@ -26,7 +26,7 @@ type group struct {
 // groups are those of the catalogue.
 func groups() []group {
 	return []group{
-		{"Commands", "They run on the thread's target.", []string{"run_shell", "bash", "execute_code"}},
+		{"Commands", "They run on the thread's target.", []string{"run_shell", "bash", "execute_code", "undo_command"}},
 		{"Processes in the background", "They outlive the call, the connection and the bot.",
 			[]string{"run_bash_background", "get_background_status", "get_background_output", "interrupt_background_process"}},
 		{"Terminals", "They need tmux on the target.",

@@ -34,6 +34,17 @@ func join(words []string) string {
 	return strings.Join(out, " ")
 }
 
+// Words quotes words for bash; ok is false if one cannot be.
+func Words(words []string) (text string, ok bool) {
+	out := make([]string, len(words))
+	for i, w := range words {
+		if out[i], ok = quote(w); !ok {
+			return "", false
+		}
+	}
+	return strings.Join(out, " "), true
+}
+
 // repeatOptions returns those of the named options that were given, for a read of the same
 // things.
 func repeatOptions(a argv.Args, names ...string) string {

@@ -40,10 +40,12 @@ func (t *tool) Resume(ctx context.Context, c tools.Call, sink tools.Sink) (tools
 		case err != nil:
 			return tools.Result{}, err
 		case ok:
-			return k.resumeInPane(ctx, typed, sink)
+			return t.ended(ctx, c, sink, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+				return k.resumeInPane(ctx, typed, sink)
+			})
 		}
 	}
-	return k.resumeProcess(ctx, sink)
+	return t.ended(ctx, c, sink, k.resumeProcess)
 }
 
 // Resume implements tools.Resumer.

@@ -103,6 +103,8 @@ type Config struct {
 	// Reads returns which proven reads run without approval, given whether the target has a lock;
 	// nil means the default.
 	Reads func(lock bool) approvals.Reads
+	// Ways keeps how commands can be undone; nil keeps nothing.
+	Ways Ways
 	// Once means that terminals end with this call. Nobody watches them, so output of commands
 	// outside them is not shown there; nobody returns to them, so nothing is left running in them.
 	Once bool
@@ -293,6 +295,9 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Dir, a.Files = k.binding.dir, k.binding.files
 	k.noteSight(c)
+	if !k.read && !k.wait.dispatch {
+		run = t.undoable(c, a, run)
+	}
 	p := tools.Planned(a, k.args.Claim(), run)
 	p.Notes = !k.read && (a.Pane != "" || t.cfg.Journal != nil)
 	return p, nil

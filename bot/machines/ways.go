@@ -1,0 +1,236 @@
+package machines
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/store"
+	"countersign/targets/backend"
+	"countersign/tools/impact"
+)
+
+// ways keeps how approved commands on a machine can be undone.
+//
+// Keys: ("way", id of the request) -> keptWay as JSON. Copies of files stay on the machine.
+type ways struct{ m *Machine }
+
+// keptWay is the way back from one command that ran.
+type keptWay struct {
+	Thread string     `json:"thread"`
+	Target string     `json:"target"` // name in the configuration
+	At     time.Time  `json:"at"`
+	Dir    string     `json:"dir,omitempty"`
+	Way    impact.Way `json:"way"`
+	After  string     `json:"after,omitempty"` // what the look showed when the command had ended; "" if nobody looked
+}
+
+func wayKey(id approvals.ID) []byte { return store.Key("way", string(id)) }
+
+// PruneWays deletes up to limit ways of commands that ran before a time and returns how many.
+func PruneWays(tx store.Tx, before time.Time, limit int) int {
+	var old [][]byte
+	start, end := store.Prefix("way")
+	for key := range tx.Scan(start, end) {
+		if w, ok := store.Load[keptWay](tx, key); ok && w.At.Before(before) && len(old) < limit {
+			old = append(old, bytes.Clone(key))
+		}
+	}
+	for _, key := range old {
+		tx.Delete(key)
+	}
+	return len(old)
+}
+
+// Begin implements shell.Ways.
+func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action) {
+	o := w.m.State()
+	if o == nil || o.Caps.Bash == "" || w.m.opts.DB == nil {
+		return
+	}
+	id := approvals.NewID(thread, call)
+	l := looker{w.m.opts.Classify, w.m, o, a}
+	k := keptWay{Thread: thread, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: impact.BackFrom(ctx, a, l.proves, l)}
+	if k.Way.Kind == "" {
+		var rec approvals.Record
+		if err := w.m.opts.DB.View(ctx, func(tx store.Tx) error {
+			rec, _ = (approvals.Ledger{}).Get(tx, id)
+			return nil
+		}); err != nil {
+			return
+		}
+		if b := rec.Preview.Back; b.Kind == approvals.OnePress && len(b.Keep)+len(b.Made) > 0 {
+			k.Way = w.keepFiles(ctx, o, id, b)
+		}
+	}
+	if k.Way.Kind != approvals.OnePress {
+		return
+	}
+	if err := w.m.opts.DB.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, wayKey(id), k)
+		return nil
+	}); err != nil {
+		w.m.opts.Log.Warn("a command can't be undone, since its way back could not be stored", "request", id, "error", err)
+	}
+}
+
+// Ended implements shell.Ways.
+func (w ways) Ended(ctx context.Context, thread, call string) bool {
+	id := approvals.NewID(thread, call)
+	k, ok := w.load(ctx, thread, id)
+	if !ok {
+		return false
+	}
+	state, err := w.look(ctx, k)
+	if err != nil || state == k.Way.State { // nothing is to be undone
+		return false
+	}
+	k.After = state
+	err = w.m.opts.DB.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, wayKey(id), k)
+		return nil
+	})
+	return err == nil
+}
+
+// Back implements shell.Ways.
+func (w ways) Back(ctx context.Context, thread, change string) (command, dir string, err error) {
+	k, ok := w.load(ctx, thread, approvals.ID(change))
+	switch {
+	case !ok || k.Target != w.m.Name:
+		return "", "", errors.New("there is nothing to undo")
+	case k.After == "":
+		return "", "", fmt.Errorf("the bot didn't see how that command ended; check, and then run this yourself if it fits: %s", k.Way.Command)
+	}
+	state, err := w.look(ctx, k)
+	switch {
+	case err != nil:
+		return "", "", fmt.Errorf("couldn't check whether it is still as the command left it: %w", err)
+	case state != k.After:
+		return "", "", errors.New("it has changed since that command, so undoing it could undo somebody else's work; look at it, and propose what is needed now")
+	}
+	return k.Way.Command, k.Dir, nil
+}
+
+func (w ways) load(ctx context.Context, thread string, id approvals.ID) (k keptWay, ok bool) {
+	if w.m.opts.DB == nil {
+		return k, false
+	}
+	if err := w.m.opts.DB.View(ctx, func(tx store.Tx) error {
+		k, ok = store.Load[keptWay](tx, wayKey(id))
+		return nil
+	}); err != nil {
+		return k, false
+	}
+	return k, ok && k.Thread == thread
+}
+
+// WayTarget returns the target of a thread's command that can be undone; ok is false if there is none.
+func WayTarget(ctx context.Context, db store.DB, thread chat.ThreadID, change string) (target string, ok bool, err error) {
+	err = db.View(ctx, func(tx store.Tx) error {
+		var k keptWay
+		k, ok = store.Load[keptWay](tx, wayKey(approvals.ID(change)))
+		target, ok = k.Target, ok && k.Thread == string(thread)
+		return nil
+	})
+	return target, ok, err
+}
+
+// lookWithin bounds one look at what a command changed.
+const lookWithin = 5 * time.Second
+
+// look reads what a command changes.
+func (w ways) look(ctx context.Context, k keptWay) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	o := w.m.State()
+	if o == nil {
+		return "", errors.New("the target isn't reachable")
+	}
+	if k.Way.Look == "" {
+		out, err := w.script(ctx, o, stateScript, slices.Concat(k.Way.Keep, k.Way.Made))
+		return strings.TrimSpace(out), err
+	}
+	l := looker{w.m.opts.Classify, w.m, o, approvals.Action{Target: w.m.Target.ID(), User: o.Caps.User, Dir: k.Dir}}
+	if !l.proves(k.Way.Look) {
+		return "", errors.New("the look isn't proven to only read any more")
+	}
+	out, exit, err := l.Read(ctx, k.Way.Look)
+	return impact.State(out, exit), err
+}
+
+// The scripts for copies of files. Paths come on standard input, each with a zero byte.
+var (
+	//go:embed keep.sh
+	keepScript string
+	//go:embed state.sh
+	stateScript string
+)
+
+// keepFiles copies files before a command runs. The zero Way means that they could not be kept.
+func (w ways) keepFiles(ctx context.Context, o *Opened, id approvals.ID, b approvals.Back) impact.Way {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	way := impact.Way{Kind: b.Kind, Note: b.Text, Keep: b.Keep, Made: b.Made}
+	var steps []string
+	if len(b.Made) > 0 {
+		made := slices.Clone(b.Made)
+		slices.Sort(made)
+		slices.Reverse(made) // what is in a directory before the directory
+		words, ok := impact.Words(made)
+		if !ok {
+			return impact.Way{}
+		}
+		steps = append(steps, "rm -df -- "+words)
+	}
+	if len(b.Keep) > 0 {
+		copies := o.Caps.TempDir + "/countersign-undo-" + o.Caps.User
+		archive := copies + "/" + string(id) + "-" + strings.ToLower(rand.Text()[:8]) + ".tar"
+		if _, err := w.script(ctx, o, keepScript, b.Keep, copies, archive); err != nil {
+			w.m.opts.Log.Warn("a command can't be undone, since its files could not be copied", "request", id, "error", err)
+			return impact.Way{}
+		}
+		word, ok := impact.Words([]string{archive})
+		if !ok {
+			return impact.Way{}
+		}
+		steps = append(steps, "tar --extract --absolute-names --preserve-permissions --same-owner --file="+word)
+	}
+	way.Command = strings.Join(steps, " && ")
+	state, err := w.look(ctx, keptWay{Way: way})
+	if err != nil {
+		return impact.Way{}
+	}
+	way.State = state
+	return way
+}
+
+// script runs one of the bot's own scripts with paths on its standard input.
+func (w ways) script(ctx context.Context, o *Opened, text string, paths []string, args ...string) (string, error) {
+	out, errs := &firstBytes{max: 4 << 10}, &firstBytes{max: 4 << 10}
+	p, err := w.m.Target.Start(ctx, backend.Spec{
+		Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...), Dir: "/", Env: backend.Environ(o.Caps),
+		Stdin: strings.NewReader(strings.Join(paths, "\x00") + "\x00"), Stdout: out, Stderr: errs,
+	})
+	if err != nil {
+		return "", err
+	}
+	res, err := p.Wait()
+	switch {
+	case err != nil:
+		return "", err
+	case res.Killed:
+		return "", context.Cause(ctx)
+	case res.Code != 0:
+		return "", fmt.Errorf("exit status %d: %s", res.Code, strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"countersign/internal/needstest"
+)
+
+// tree is everything below a directory: kinds, modes, owners and content.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", `cd "$0" && find . -printf '%p %y %m %U %G %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 -r sha256sum`, dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// A command whose rehearsal showed all that it does is undone by one press, also after the bot was
+// killed, and not where somebody changed the files since.
+func TestACommandIsUndoneByOnePress(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
+		t.Run(name, func(t *testing.T) {
+			c, dir := rehearsing(t, config)
+			t.Cleanup(c.b.endTerminals)
+			t.Cleanup(func() { _ = os.Remove(cronOf(dir)) })
+			if err := os.Chmod(filepath.Join(dir, "conf"), 0o640); err != nil {
+				t.Fatal(err)
+			}
+			before := tree(t, dir)
+			c.previewed("logs", "One press back: restores 3 files and removes 2 new files")
+			c.as("bob").press("approve:")
+			c.sees("done run_shell")
+			if tree(t, dir) == before {
+				t.Fatalf("nothing happened\n%s", c.shown())
+			}
+			if name == "plainly" {
+				c.b.kill()
+				c.b.start()
+			}
+			c.press("undo:")
+			c.sees("button: Approve")
+			c.as("bob").press("approve:")
+			eventually(t, "the undo", func() bool { return tree(t, dir) == before }, c.shown)
+			if _, err := os.Stat(cronOf(dir)); err == nil {
+				t.Error("a new file is still there")
+			}
+		})
+	}
+}
+
+func TestAnUndoRefusesWhenTheWorldMovedOn(t *testing.T) {
+	t.Parallel()
+	c, dir := rehearsing(t, plainConfig)
+	t.Cleanup(func() { _ = os.Remove(cronOf(dir)) })
+	c.previewed("logs", "One press back: ")
+	c.as("bob").press("approve:")
+	c.sees("done run_shell")
+	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte("somebody else's\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.press("undo:")
+	c.sees("it has changed since that command")
+	if b, _ := os.ReadFile(filepath.Join(dir, "conf")); string(b) != "somebody else's\n" {
+		t.Errorf("%q", b)
+	}
+}
+
+// A setting of the kernel is put back to what it was right before the command, and not to what it was
+// when people were asked.
+func TestASettingIsPutBackToWhatItWas(t *testing.T) {
+	t.Parallel()
+	needstest.Program(t, "sysctl", "apt-get install procps")
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can set what the kernel does")
+	}
+	const file = "/proc/sys/vm/page_lock_unfairness"
+	was, err := os.ReadFile(file)
+	if err != nil {
+		needstest.Missing(t, "the kernel lacks "+file)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(file, was, 0o600) })
+	set := func(v string) {
+		if err := os.WriteFile(file, []byte(v), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("6")
+	c := newCrew(t, part{"set", []turn{{text: "I set it.", calls: []call{shell("sysctl -w vm.page_lock_unfairness=9")}}}}).enter(t, plainConfig)
+	c.tell("set")
+	c.sees("One press back: sysctl -w 'vm.page_lock_unfairness=6'")
+	set("7")
+	c.as("bob").press("approve:")
+	c.sees("done run_shell")
+	c.press("undo:")
+	c.sees("button: Approve")
+	c.as("bob").press("approve:")
+	eventually(t, "the undo", func() bool { b, _ := os.ReadFile(file); return string(b) == "7\n" }, c.shown)
+}
