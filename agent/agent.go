@@ -59,6 +59,11 @@ type Gate interface {
 	Fold(tx store.Tx, r approvals.Request) (why string)
 	// Preview adds to a filed request what was found out about it.
 	Preview(tx store.Tx, id approvals.ID, p approvals.Preview)
+	// TrialDue reports whether a change on trial has to be looked at, MayKeep why a person may not keep or
+	// undo it, and EndTrial notes how the trial ended.
+	TrialDue(tx store.Tx, id approvals.ID) bool
+	MayKeep(tx store.Tx, c chat.Click, id approvals.ID, keep bool) (why string)
+	EndTrial(tx store.Tx, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) chat.Card
 	// Consume turns an approval into a permit, once, and writes the intent. If it
 	// refuses, the returned sentence says why.
 	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)

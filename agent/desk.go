@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
@@ -86,6 +87,9 @@ type Desk interface {
 	// Prepare makes what an action needs and what changes nothing, such as a thread's terminal,
 	// while people decide about it. It does not wait.
 	Prepare(thread chat.ThreadID, a approvals.Action)
+	// Trial looks on the target how a change on trial ended, "" while it has not. Settle it first by keep:
+	// true keeps the change, false has the target undo it now; nil only looks.
+	Trial(ctx context.Context, thread chat.ThreadID, id approvals.ID, keep *bool) (end approvals.TrialEnd, note string, err error)
 	// Preview finds out what an action would do, without doing it. It takes at most a few seconds.
 	Preview(ctx context.Context, a approvals.Action) approvals.Preview
 }
@@ -171,6 +175,11 @@ func (NoDesk) Settle(store.Tx, chat.ThreadID, string, approvals.Action, bool) {}
 
 // Prepare implements [Desk].
 func (NoDesk) Prepare(chat.ThreadID, approvals.Action) {}
+
+// Trial implements [Desk].
+func (NoDesk) Trial(context.Context, chat.ThreadID, approvals.ID, *bool) (approvals.TrialEnd, string, error) {
+	return "", "", errors.New("agent: there is no target")
+}
 
 // Preview implements [Desk].
 func (NoDesk) Preview(context.Context, approvals.Action) approvals.Preview {

@@ -42,6 +42,7 @@ const (
 	sayNoSessions    = "This thread has no managed terminal sessions."
 	sayNoKeyboard    = "There are no terminals here, so there is no keyboard to hand over."
 	sayNotRecorded   = "Nothing is recorded here."
+	sayUndoing       = "The target is undoing it."
 	sayNothingToUndo = "Nothing can be undone here."
 	sayNoWorkflows   = "There are no workflows here."
 )
@@ -163,3 +164,12 @@ const helpText = "Write what you need in plain words. Nothing that changes anyth
 	"| `timeline` | drafts a post-mortem from this thread |\n" +
 	"| `export` | posts everything recorded in this thread, with its proof |\n" +
 	"| `help` | this list |\n"
+
+// sayNotKept and sayNotUndone answer a press on a target that does not answer.
+func sayNotKept(err error) string {
+	return "Couldn't keep it: " + err.Error() + ". It undoes itself if nobody keeps it in time."
+}
+
+func sayNotUndone(err error) string {
+	return "Couldn't reach the target: " + err.Error() + ". It undoes the change itself when the time is up."
+}

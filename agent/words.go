@@ -350,7 +350,8 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 		ans, err = a.storeChoice(ctx, c)
 		return ans, true, err
 	}
-	if !undo && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
+	trial := strings.HasPrefix(string(c.Button), card.KeepPrefix) || strings.HasPrefix(string(c.Button), card.NowPrefix)
+	if !undo && !trial && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
 		return chat.Answer{}, false, nil
 	}
 	if c.From.Bot {
@@ -361,6 +362,10 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 	}
 	if c.ID == "" || c.Thread == "" {
 		return chat.Answer{}, true, errors.New("agent: a click needs an id and a thread")
+	}
+	if trial {
+		ans, err = a.pressTrial(ctx, c)
+		return ans, true, err
 	}
 	if undo {
 		ev := chat.Event{ID: pressID("undo", c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: "undo " + change, At: a.cfg.Now()}

@@ -392,6 +392,11 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if err := json.Unmarshal(it.Body, &d); err == nil {
 			w.a.cfg.Gate.Due(tx, d.Approval) // the decision arrives through the inbox
 		}
+	case approvals.ItemTrial:
+		var d history.Decision
+		if err := json.Unmarshal(it.Body, &d); err == nil && w.a.cfg.Gate.TrialDue(tx, d.Approval) {
+			w.a.lookAtTrial(w.thread, d.Approval)
+		}
 	case itemPark:
 		var p history.Ask
 		if err := json.Unmarshal(it.Body, &p); err != nil {

@@ -218,6 +218,10 @@ func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
 		return r, NoNeed, nil
 	}
 	v.Grant = v.Grant && v.Approve && !v.Glass && r.Require.Grant > 0
+	v.Trial = v.Trial && v.Approve && !v.Glass && r.Preview.Back.Timed && r.Require.KeepWithin > 0
+	if v.Trial { // one vote on that condition binds the others
+		r.Trial.For = r.Require.KeepWithin
+	}
 	r.Votes = append(r.Votes, v)
 	switch {
 	case !v.Approve:
@@ -313,6 +317,9 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 		why = "what would run is no longer what was approved: " + strings.Join(drift, ", ") + " changed"
 	default:
 		mustMove(&r, Running)
+		if r.Trial.For > 0 {
+			r.Trial.Until = now.Add(r.Trial.For)
+		}
 		savePlan(tx, r, now)
 	}
 	if why != "" {

@@ -41,6 +41,8 @@ type Back struct {
 	// paths, of an action whose rehearsal showed all of them.
 	Keep []string `json:"keep,omitempty"`
 	Made []string `json:"made,omitempty"`
+	// Timed says that the target can take the way itself, after a while.
+	Timed bool `json:"timed,omitempty"`
 }
 
 // IsZero reports whether the preview says nothing.

@@ -48,7 +48,9 @@ type Record struct {
 	// Preview and Taint inform the approvers: what the action would do, and which
 	// untrusted source its words come from. Neither is part of the digest.
 	Preview Preview `json:"preview,omitzero"`
-	Taint   string  `json:"taint,omitempty"`
+	// Trial says that the change undoes itself unless somebody keeps it.
+	Trial Trial  `json:"trial,omitzero"`
+	Taint string `json:"taint,omitempty"`
 	// Place is where it runs, in the operator's words.
 	Place Place `json:"place,omitzero"`
 	// Steps are, for an approved plan, the requests of its steps, as far as they were made.
@@ -120,6 +122,7 @@ type Require struct {
 	BreakGlass     []string      `json:"break_glass,omitempty"`     // groups of which one person may decide alone
 	Grant          time.Duration `json:"grant,omitempty"`           // how long exactly this may be approved for; 0: once
 	RunWithin      time.Duration `json:"run_within"`
+	KeepWithin     time.Duration `json:"keep_within,omitempty"` // how long a change that undoes itself waits to be kept; 0: it may not
 }
 
 // Need is one requirement of a policy: Count distinct people from Groups.
@@ -167,6 +170,8 @@ type Vote struct {
 	// Grant approves this exact action for a while. Glass decides alone (break-glass).
 	Grant bool `json:"grant,omitempty"`
 	Glass bool `json:"glass,omitempty"`
+	// Trial approves a change that undoes itself unless somebody keeps it.
+	Trial bool `json:"trial,omitempty"`
 	// Passkey is what the person's device signed, nil if none was asked.
 	Passkey *passkey.Proof `json:"passkey,omitempty"`
 }

@@ -78,4 +78,5 @@ const (
 	ItemDecision = "decision" // a request was decided or expired
 	ItemEdited   = "edited"   // a person changed the command
 	ItemExpire   = "expire"   // a timer of a request is due
+	ItemTrial    = "trial"    // it is time to look how a trial ended
 )

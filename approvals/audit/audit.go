@@ -65,7 +65,12 @@ const (
 	Invalid    = "invalid" // what would run is not what was approved
 	Edited     = "edited"
 	Repeated   = "asked again" // by the same program
-	Policy     = "policy"      // the policy or a person's standing changed
+	// How a change on trial ended (approvals.TrialEnd).
+	Kept       = "kept"
+	Undone     = "undone"
+	UndoFailed = "undo failed"
+	NotRun     = "not run"
+	Policy     = "policy" // the policy or a person's standing changed
 )
 
 // Known lists the constants above. Lines with another What are kept and counted
@@ -73,7 +78,7 @@ const (
 func Known() []string {
 	return []string{
 		Asked, Approved, Denied, Refused, Escalated, BreakGlass, Reviewed, Granted, Revoked, Allowed, Forbidden, Running, Done, Unknown, Unstarted,
-		Expired, Cancelled, Invalid, Edited, Repeated, Policy,
+		Expired, Cancelled, Invalid, Edited, Repeated, Kept, Undone, UndoFailed, NotRun, Policy,
 	}
 }
 

@@ -41,6 +41,11 @@ const (
 	// UndoPrefix begins the button that is the same as the word "undo"; what follows is
 	// the id of the request whose change is to be taken back.
 	UndoPrefix = "undo:"
+	// TrialPrefix approves a change that undoes itself unless somebody keeps it. KeepPrefix and NowPrefix
+	// begin the buttons of such a change; they carry no nonce.
+	TrialPrefix = "trial:"
+	KeepPrefix  = "keep:"
+	NowPrefix   = "undo-now:"
 	// DetailsPrefix begins the button that shows a card's details to whoever presses it. It
 	// decides nothing and carries no nonce.
 	DetailsPrefix = "details:"
@@ -54,7 +59,7 @@ func button(prefix string, r approvals.Record) chat.ButtonID {
 // Parse takes a button's id apart. ok is false for a button that this package
 // did not make; nonce is "" where it carries none.
 func Parse(b chat.ButtonID) (prefix string, id approvals.ID, nonce string, ok bool) {
-	for _, p := range []string{ApprovePrefix, DenyPrefix, EditPrefix, GrantPrefix, GlassPrefix, ReviewPrefix, StopPrefix, DetailsPrefix} {
+	for _, p := range []string{ApprovePrefix, DenyPrefix, EditPrefix, GrantPrefix, GlassPrefix, TrialPrefix, ReviewPrefix, StopPrefix, DetailsPrefix} {
 		if rest, found := strings.CutPrefix(string(b), p); found {
 			name, nonce, _ := strings.Cut(rest, ".")
 			return p, approvals.ID(name), nonce, name != ""
@@ -92,7 +97,7 @@ func New(r approvals.Record, notice string) chat.Card {
 		case r.State == approvals.Approved || r.State == approvals.Running:
 			c.Since = r.Decided // a run begins right after
 			c.After = []chat.Button{{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop}}
-		case r.State == approvals.Done && r.Outcome.Undo:
+		case r.State == approvals.Done && r.Outcome.Undo && !r.Trial.Open() && r.Trial.Ended != approvals.Undone:
 			c.After = []chat.Button{{ID: chat.ButtonID(UndoPrefix + string(r.ID)), Label: "Undo", Style: chat.StyleEdit}}
 		}
 		return c
@@ -163,9 +168,11 @@ func context(a approvals.Action) string {
 // preview is what the tool says of its action, and what was found out about it, in a few
 // lines; the details have all.
 func preview(r approvals.Record, summary string) []string {
-	out := append(firstLines(visible(summary), maxSummary), foundLines(r.Preview)...)
+	out := firstLines(visible(summary), maxSummary)
 	if way := back(r.Preview.Back); way != "" {
-		out = append(out, way)
+		out = append(append(out, foundLines(r.Preview, maxFound-1)...), way)
+	} else {
+		out = append(out, foundLines(r.Preview, maxFound)...)
 	}
 	// A whole preview says what the arguments say; the details have them as they are bound.
 	if args := arguments(r.Action); args != "" && !r.Action.Whole && r.Action.Kind != approvals.KindShell && r.Action.Kind != approvals.KindKeys {
@@ -208,20 +215,20 @@ const maxRest = 240
 
 // foundLines is found in a few lines. The lines of a rehearsal are one effect each, the worst first, so
 // that those without a line of their own share the last one.
-func foundLines(p approvals.Preview) []string {
+func foundLines(p approvals.Preview, most int) []string {
 	text := visible(found(p))
 	if p.Evidence != approvals.Rehearsed {
-		return firstLines(text, maxFound)
+		return firstLines(text, most)
 	}
 	lines := firstLines(text, math.MaxInt)
-	if len(lines) <= maxFound {
+	if len(lines) <= most {
 		return lines
 	}
-	rest := []rune(strings.Join(lines[maxFound-1:], "; "))
+	rest := []rune(strings.Join(lines[most-1:], "; "))
 	if len(rest) > maxRest {
 		rest = append(rest[:maxRest:maxRest], []rune(" … and more, in the details")...)
 	}
-	return append(lines[:maxFound-1:maxFound-1], string(rest))
+	return append(lines[:most-1:most-1], string(rest))
 }
 
 // firstLines returns the lines of a text, and how many more there are beyond the first.
@@ -291,6 +298,12 @@ func choices(r approvals.Record) []chat.Button {
 			Confirm: fmt.Sprintf(askGrant, int(g.Minutes())),
 		})
 	}
+	if keep := r.Require.KeepWithin; r.Preview.Back.Timed && keep > 0 && !signs {
+		more(chat.Button{
+			ID: button(TrialPrefix, r), Label: fmt.Sprintf(labelTrial, briefly(keep)), Style: chat.StyleApprove,
+			AskReason: r.Require.ReasonRequired, Write: r.Require.Write, Confirm: approve.Confirm,
+		})
+	}
 	if _, ok := r.Action.Editable(); ok {
 		more(chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
 	} else if code, ok := droppable(r); ok {
@@ -301,6 +314,14 @@ func choices(r approvals.Record) []chat.Button {
 	}
 	more(chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
 	return out
+}
+
+// briefly is a short time in words.
+func briefly(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	}
+	return fmt.Sprintf("%d min", int(d.Minutes()))
 }
 
 // footer says who asked and who may decide, in one line.

@@ -6,6 +6,7 @@ const (
 
 	// Buttons, and what a press confirms.
 	labelApproveAll = "Approve all %d"
+	labelTrial      = "Approve, undo in %s unless kept"
 	labelApproveFor = "Approve for %d min"
 	labelUndoStep   = "Undo step %d"
 	askExactly      = "This is %s risk. Run exactly this%s?"

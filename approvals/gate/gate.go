@@ -374,7 +374,7 @@ func judgement(v risk.Verdict) approvals.Judgement {
 func required(d policy.Decision) approvals.Require {
 	out := approvals.Require{
 		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Solo: d.Solo, Write: d.Write, Proof: d.Proof, BreakGlass: d.BreakGlass,
-		Grant: min(d.Grant, approvals.MaxGrant), RunWithin: d.RunWithin,
+		Grant: min(d.Grant, approvals.MaxGrant), RunWithin: d.RunWithin, KeepWithin: d.KeepWithin,
 	}
 	for _, r := range d.Requirements {
 		n := approvals.Need{Rule: r.Rule, Count: r.Count, Groups: slices.Clone(r.Groups)}
@@ -560,6 +560,7 @@ func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approv
 		}
 	}
 	if why == "" { // its card says already that it runs
+		g.beginTrial(tx, rec)
 		g.cfg.Used(id, a)
 	}
 	return permit, rec, why
@@ -568,6 +569,9 @@ func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approv
 // Finish records the outcome of a permitted run.
 func (g *Gate) Finish(tx store.Tx, id approvals.ID, o approvals.Outcome) {
 	if rec, ok := g.ledger.Finish(tx, id, o, g.cfg.Now()); ok {
+		if o.Unstarted {
+			g.EndTrial(tx, id, approvals.NoTrial, chat.User{}, "")
+		}
 		if !o.OK {
 			g.endPlan(tx, rec)
 		}

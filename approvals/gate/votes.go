@@ -28,6 +28,7 @@ type Ballot struct {
 	Approve bool
 	Grant   bool // approve this exact action for a while
 	Glass   bool // break the glass: decide alone
+	Trial   bool // approve a change that undoes itself unless somebody keeps it
 	Reason  string
 	Via     string // ViaButton, ViaText, or another word for the audit
 	// Nonce is the nonce of the card whose button was pressed. A ballot by button is
@@ -74,6 +75,9 @@ func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 		return g.Vote(ctx, b)
 	case card.GrantPrefix:
 		b.Approve, b.Grant = true, true
+		return g.Vote(ctx, b)
+	case card.TrialPrefix:
+		b.Approve, b.Trial = true, true
 		return g.Vote(ctx, b)
 	case card.GlassPrefix:
 		b.Approve, b.Glass = true, true
@@ -217,7 +221,7 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	}
 	rec, refusal, err := g.ledger.Vote(tx, b.ID, approvals.Vote{
 		User: b.From, Approve: b.Approve, Reason: b.Reason, Via: b.Via, Event: b.EventID, At: g.cfg.Now(), Digest: shown, Groups: b.Groups,
-		Meets: g.needsMet(tx, before, b), Grant: b.Grant, Glass: b.Glass, Passkey: proof,
+		Meets: g.needsMet(tx, before, b), Grant: b.Grant, Glass: b.Glass, Trial: b.Trial, Passkey: proof,
 	})
 	if err != nil {
 		store.Abort(err)

@@ -331,6 +331,9 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 	if least := distinct(all, false); in.Mode != Review && grant > 0 && d.Proof == "" && grantable(in) && len(least) == 1 && least[0].Count == 1 {
 		d.Grant = time.Duration(grant)
 	}
+	if base.KeepWithin > 0 && d.Proof == "" {
+		d.KeepWithin = time.Duration(base.KeepWithin)
+	}
 	said = append(said, v.warnings...)
 	if len(in.Approvers) == 0 {
 		said = append(said, "Nobody can approve here: this target has no approvers. Add a group under its approvers in the configuration.")

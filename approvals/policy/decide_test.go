@@ -309,7 +309,7 @@ rules:
 			{Rule: "a-sre", Count: 1, Groups: []string{"sre"}, Escalate: []Escalation{{5 * time.Minute, []string{"lead"}}}},
 			{Rule: "b-two", Count: 2, Groups: []string{"oncall"}}, // and so the default of 1
 		},
-		ReasonRequired: true, BreakGlass: []string{"lead"}, Expires: 10 * time.Minute, RunWithin: time.Minute,
+		ReasonRequired: true, BreakGlass: []string{"lead"}, Expires: 10 * time.Minute, RunWithin: time.Minute, KeepWithin: 5 * time.Minute,
 	}
 	if !reflect.DeepEqual(d, want) {
 		t.Fatalf("\n got %+v\nwant %+v", d, want)

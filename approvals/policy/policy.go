@@ -60,6 +60,9 @@ type Approve struct {
 	Count     int           `yaml:"count" json:"count"` // distinct people, 1 to 20
 	Expires   time.Duration `yaml:"expires" json:"expires"`
 	RunWithin time.Duration `yaml:"run_within" json:"run_within"`
+	// KeepWithin is how long a change that undoes itself waits for somebody to keep it, 5 s to an hour;
+	// off offers no such approval.
+	KeepWithin Limit `yaml:"keep_within" json:"keep_within"`
 	// Requester says whether who asked may vote: default (not at high and critical),
 	// always, never, or solo (always, and whoever approves at high and critical writes the
 	// target's name).
@@ -119,6 +122,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 const (
 	maxCount = 20
 	maxGrant = time.Hour
+	minKeep  = 5 * time.Second
+	maxKeep  = time.Hour
 )
 
 // The words of the key requester.
@@ -136,8 +141,8 @@ const ProofPasskey = "passkey"
 func ValidProof(s string) bool { return s == "" || s == ProofPasskey }
 
 // Effective returns the configuration with the defaults that apply where it is
-// silent: one vote, 15 minutes to decide, 2 minutes to run, and grants of at most
-// an hour.
+// silent: one vote, 15 minutes to decide, 2 minutes to run, 5 minutes to keep, and grants of at
+// most an hour.
 func (c Config) Effective() Config {
 	if c.Approve.Count == 0 {
 		c.Approve.Count = 1
@@ -147,6 +152,9 @@ func (c Config) Effective() Config {
 	}
 	if c.Approve.RunWithin == 0 {
 		c.Approve.RunWithin = 2 * time.Minute
+	}
+	if c.Approve.KeepWithin == 0 {
+		c.Approve.KeepWithin = Limit(5 * time.Minute)
 	}
 	if c.Approve.Requester == "" {
 		c.Approve.Requester = requesterDefault
@@ -255,6 +263,7 @@ type Decision struct {
 	Proof          string        // passkey if approvals must be signed; "" is nothing
 	BreakGlass     []string      // groups that may decide alone, with a reason and a review
 	Grant          time.Duration // longest standing grant that a card may offer; 0 none
+	KeepWithin     time.Duration // how long a change that undoes itself waits to be kept; 0 none
 	Auto           string        // not empty: runs without a card, and this says by what right
 	Expires        time.Duration
 	RunWithin      time.Duration
@@ -320,6 +329,8 @@ func (p *Policy) general() error {
 		return fmt.Errorf("policy.approve.count is %d; use 1 to %d", c.Approve.Count, maxCount)
 	case c.Approve.Expires < time.Second || c.Approve.RunWithin < time.Second:
 		return errors.New("policy.approve: expires and run_within must be at least 1s")
+	case c.Approve.KeepWithin != Off && (c.Approve.KeepWithin < Limit(minKeep) || c.Approve.KeepWithin > Limit(maxKeep)):
+		return fmt.Errorf("policy.approve.keep_within is %s; use %s to %s, or off", time.Duration(c.Approve.KeepWithin), minKeep, maxKeep)
 	case !slices.Contains([]string{requesterDefault, requesterAlways, requesterNever, requesterSolo}, c.Approve.Requester):
 		return fmt.Errorf("policy.approve.requester is %q; use default, always, never or solo", c.Approve.Requester)
 	case !ValidProof(c.Approve.Proof):

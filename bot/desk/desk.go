@@ -23,6 +23,7 @@ type Witness interface {
 	Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error)
 	Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool)
 	Prepare(thread chat.ThreadID, a approvals.Action)
+	Trial(ctx context.Context, thread chat.ThreadID, id approvals.ID, keep *bool) (end approvals.TrialEnd, note string, err error)
 	Preview(ctx context.Context, a approvals.Action) approvals.Preview
 }
 

@@ -42,6 +42,7 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 		f.way = impact.BackFromFiles(r)
 	}
 	p.Back = f.way.Line()
+	p.Back.Timed = p.Back.Kind == approvals.OnePress && m.Config.Credential == "" && !m.opts.Single
 	return p
 }
 

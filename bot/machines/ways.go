@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type keptWay struct {
 	Dir    string     `json:"dir,omitempty"`
 	Way    impact.Way `json:"way"`
 	After  string     `json:"after,omitempty"` // what the look showed when the command had ended; "" if nobody looked
+	Timer  string     `json:"timer,omitempty"` // the name of the timer's files on the machine (trial.sh)
 }
 
 func wayKey(id approvals.ID) []byte { return store.Key("way", string(id)) }
@@ -51,36 +53,53 @@ func PruneWays(tx store.Tx, before time.Time, limit int) int {
 }
 
 // Begin implements shell.Ways.
-func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action) {
+func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action) error {
 	o := w.m.State()
 	if o == nil || o.Caps.Bash == "" || w.m.opts.DB == nil {
-		return
+		return nil
 	}
 	id := approvals.NewID(thread, call)
-	l := looker{w.m.opts.Classify, w.m, o, a}
-	k := keptWay{Thread: thread, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: impact.BackFrom(ctx, a, l.proves, l)}
-	if k.Way.Kind == "" {
-		var rec approvals.Record
-		if err := w.m.opts.DB.View(ctx, func(tx store.Tx) error {
-			rec, _ = (approvals.Ledger{}).Get(tx, id)
-			return nil
-		}); err != nil {
-			return
-		}
-		if b := rec.Preview.Back; b.Kind == approvals.OnePress && len(b.Keep)+len(b.Made) > 0 {
-			k.Way = w.keepFiles(ctx, o, id, b)
-		}
-	}
-	if k.Way.Kind != approvals.OnePress {
-		return
-	}
-	if err := w.m.opts.DB.Update(ctx, func(tx store.Tx) error {
-		store.Save(tx, wayKey(id), k)
+	var rec approvals.Record
+	if err := w.m.opts.DB.View(ctx, func(tx store.Tx) error {
+		rec, _ = (approvals.Ledger{}).Get(tx, id)
 		return nil
 	}); err != nil {
-		w.m.opts.Log.Warn("a command can't be undone, since its way back could not be stored", "request", id, "error", err)
+		return err
 	}
+	l := looker{w.m.opts.Classify, w.m, o, a}
+	k := keptWay{Thread: thread, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: impact.BackFrom(ctx, a, l.proves, l)}
+	if b := rec.Preview.Back; k.Way.Kind == "" && b.Kind == approvals.OnePress && len(b.Keep)+len(b.Made) > 0 {
+		k.Way = w.keepFiles(ctx, o, id, b)
+	}
+	trial := rec.Trial.For > 0
+	switch {
+	case k.Way.Kind != approvals.OnePress && trial:
+		return errors.New("it was approved to undo itself, and there is no way back any more")
+	case k.Way.Kind != approvals.OnePress:
+		return nil
+	case trial:
+		k.Timer = copiesOf(o) + "/" + string(id) + "-" + strings.ToLower(rand.Text()[:8])
+	}
+	err := w.m.opts.DB.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, wayKey(id), k)
+		return nil
+	})
+	switch {
+	case err != nil && trial:
+		return err
+	case err != nil:
+		w.m.opts.Log.Warn("a command can't be undone, since its way back could not be stored", "request", id, "error", err)
+		return nil
+	case trial:
+		if _, err := w.script(ctx, o, trialScript, nil, k.Timer, strconv.Itoa(int(rec.Trial.For.Seconds())), k.Way.Command); err != nil {
+			return fmt.Errorf("it was approved to undo itself, and the timer could not be set: %w", err)
+		}
+	}
+	return nil
 }
+
+// copiesOf is the directory of the account for copies of files and for timers.
+func copiesOf(o *Opened) string { return o.Caps.TempDir + "/countersign-undo-" + o.Caps.User }
 
 // Ended implements shell.Ways.
 func (w ways) Ended(ctx context.Context, thread, call string) bool {
@@ -133,6 +152,63 @@ func (w ways) load(ctx context.Context, thread string, id approvals.ID) (k keptW
 	return k, ok && k.Thread == thread
 }
 
+// Trial implements desk.Witness.
+func (s Set) Trial(ctx context.Context, thread chat.ThreadID, id approvals.ID, keep *bool) (end approvals.TrialEnd, note string, err error) {
+	var m *Machine
+	for _, m = range s {
+		break
+	}
+	if m == nil {
+		return "", "", errors.New("there are no targets")
+	}
+	target, ok, err := WayTarget(ctx, m.opts.DB, thread, string(id))
+	switch {
+	case err != nil:
+		return "", "", err
+	case !ok && keep != nil:
+		return "", "", errors.New("it is only just beginning; try again")
+	case !ok:
+		return approvals.NoTrial, "", nil // the bot went away before it ran
+	}
+	if m = s[target]; m == nil {
+		return "", "", fmt.Errorf("the target %s isn't configured any more", target)
+	}
+	o, err := m.Connect(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	w := ways{m}
+	k, ok := w.load(ctx, string(thread), id)
+	if !ok || k.Timer == "" {
+		return approvals.NoTrial, "", nil
+	}
+	what := "look"
+	if keep != nil {
+		what = map[bool]string{true: "keep", false: "now"}[*keep]
+	}
+	out, err := w.script(ctx, o, settleScript, nil, k.Timer, what)
+	if err != nil {
+		return "", "", err
+	}
+	return trialEnd(out)
+}
+
+// trialEnd reads what settle.sh printed.
+func trialEnd(out string) (end approvals.TrialEnd, note string, err error) {
+	claim, rest, _ := strings.Cut(out, "\n")
+	switch code, ended := strings.CutPrefix(rest, "done "); {
+	case claim == "claim kept":
+		return approvals.Kept, "", nil
+	case ended:
+		code, said, _ := strings.Cut(code, "\n")
+		if code == "0" {
+			return approvals.Undone, "", nil
+		}
+		return approvals.UndoFailed, strings.TrimSpace("exit status " + code + ": " + said), nil
+	}
+	return "", "", nil
+}
+
 // WayTarget returns the target of a thread's command that can be undone; ok is false if there is none.
 func WayTarget(ctx context.Context, db store.DB, thread chat.ThreadID, change string) (target string, ok bool, err error) {
 	err = db.View(ctx, func(tx store.Tx) error {
@@ -167,8 +243,13 @@ func (w ways) look(ctx context.Context, k keptWay) (string, error) {
 	return impact.State(out, exit), err
 }
 
-// The scripts for copies of files. Paths come on standard input, each with a zero byte.
+// The scripts for copies of files, whose paths come on standard input, each with a zero byte, and for
+// changes on trial.
 var (
+	//go:embed trial.sh
+	trialScript string
+	//go:embed settle.sh
+	settleScript string
 	//go:embed keep.sh
 	keepScript string
 	//go:embed state.sh
@@ -192,7 +273,7 @@ func (w ways) keepFiles(ctx context.Context, o *Opened, id approvals.ID, b appro
 		steps = append(steps, "rm -df -- "+words)
 	}
 	if len(b.Keep) > 0 {
-		copies := o.Caps.TempDir + "/countersign-undo-" + o.Caps.User
+		copies := copiesOf(o)
 		archive := copies + "/" + string(id) + "-" + strings.ToLower(rand.Text()[:8]) + ".tar"
 		if _, err := w.script(ctx, o, keepScript, b.Keep, copies, archive); err != nil {
 			w.m.opts.Log.Warn("a command can't be undone, since its files could not be copied", "request", id, "error", err)

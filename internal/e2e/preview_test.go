@@ -95,7 +95,7 @@ func TestACardSaysWhatARehearsalShowed(t *testing.T) {
 			c, dir := rehearsing(t, config)
 			t.Cleanup(c.b.endTerminals)
 			for _, tc := range []struct{ word, want string }{
-				{"logs", "Rehearsed: creates " + cronOf(dir) + " (0 bytes)\ndeletes " + dir + "/log with 2 files (3 bytes)\nwrites " + dir + "/conf (12 bytes, was 6 bytes); creates the directory " + dir + "/new"},
+				{"logs", "Rehearsed: creates " + cronOf(dir) + " (0 bytes)\ndeletes " + dir + "/log with 2 files (3 bytes); writes " + dir + "/conf (12 bytes, was 6 bytes); creates the directory " + dir + "/new"},
 				{"network", "Unknown: it uses the network, which a rehearsal can't show. Of the files, it\ndeletes " + dir + "/keep (0 bytes)"},
 				{"kill", "Predicted: "},
 				{"slow", "Unknown: not rehearsed (took longer than 2 s)"},

@@ -16,8 +16,8 @@ var undoDescription string
 // Ways keeps how commands that change something can be undone.
 type Ways interface {
 	// Begin notes, right before an approved command of a call runs, how it can be undone. It takes at most
-	// a few seconds.
-	Begin(ctx context.Context, thread, call string, a approvals.Action)
+	// a few seconds. The command must not run if it fails.
+	Begin(ctx context.Context, thread, call string, a approvals.Action) error
 	// Ended notes what the command left, and reports whether it can be undone.
 	Ended(ctx context.Context, thread, call string) bool
 	// Back returns the text that undoes the command of a request, and its directory. The error says for
@@ -31,7 +31,9 @@ func (t *tool) undoable(c tools.Call, a approvals.Action, run runFunc) runFunc {
 		return run
 	}
 	return func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		t.cfg.Ways.Begin(ctx, c.Thread, c.ID, a)
+		if err := t.cfg.Ways.Begin(ctx, c.Thread, c.ID, a); err != nil {
+			return tools.Result{}, &tools.Error{Kind: tools.ExecutionFailed, Sentence: "not run: " + err.Error(), Cause: err, NotStarted: true}
+		}
 		return t.ended(ctx, c, sink, run)
 	}
 }
