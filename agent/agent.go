@@ -63,7 +63,7 @@ type Gate interface {
 	// undo it, and EndTrial notes how the trial ended.
 	TrialDue(tx store.Tx, id approvals.ID) bool
 	MayKeep(tx store.Tx, c chat.Click, id approvals.ID, keep bool) (why string)
-	EndTrial(tx store.Tx, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) chat.Card
+	EndTrial(tx store.Tx, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) (c chat.Card, changed bool)
 	// Consume turns an approval into a permit, once, and writes the intent. If it
 	// refuses, the returned sentence says why.
 	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)

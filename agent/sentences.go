@@ -165,6 +165,11 @@ const helpText = "Write what you need in plain words. Nothing that changes anyth
 	"| `export` | posts everything recorded in this thread, with its proof |\n" +
 	"| `help` | this list |\n"
 
+// noteTrial tells the model that an approved change is gone.
+func noteTrial(command, how string) string {
+	return "The approved command below was to undo itself unless somebody kept it. " + how + ".\n" + command
+}
+
 // sayNotKept and sayNotUndone answer a press on a target that does not answer.
 func sayNotKept(err error) string {
 	return "Couldn't keep it: " + err.Error() + ". It undoes itself if nobody keeps it in time."

@@ -36,9 +36,14 @@ func (a *Agent) lookAtTrial(thread chat.ThreadID, id approvals.ID) {
 
 func (a *Agent) endTrial(ctx context.Context, thread chat.ThreadID, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) (c chat.Card, err error) {
 	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		c = a.cfg.Gate.EndTrial(tx, id, end, by, a.cfg.Redact(note))
+		var changed bool
+		c, changed = a.cfg.Gate.EndTrial(tx, id, end, by, a.cfg.Redact(note))
+		if changed && (end == approvals.Undone || end == approvals.UndoFailed) { // the model would go on as if it stood
+			a.note(tx, thread, "trial/"+string(id), noteTrial(c.Code, c.Body))
+		}
 		return nil
 	})
+	a.Wake(thread)
 	a.cfg.Outbox.Wake(thread)
 	return c, err
 }

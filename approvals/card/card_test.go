@@ -152,6 +152,22 @@ func TestFacesOfOtherKinds(t *testing.T) {
 		r.Review = approvals.Review{By: chat.User{ID: "web:carol", Name: "carol"}, At: r.Decided.Add(6 * time.Hour), Note: "right at that hour"}
 		golden(t, "reviewed", Review(r))
 	})
+	t.Run("a rehearsal", func(t *testing.T) {
+		r := record(approvals.Pending)
+		r.Action.Bytes = []byte("rm -rf /var/log/app && touch /etc/cron.d/rotate")
+		r.Preview = approvals.Preview{
+			Evidence: approvals.Rehearsed, Text: "creates /etc/cron.d/rotate (0 bytes)\ndeletes /var/log/app with 214 files (1.2 GB)\nwrites /etc/hosts (90 bytes, was 80 bytes)",
+			Back: approvals.Back{Kind: approvals.OnePress, Text: "restores 215 files and removes 1 new file", Timed: true},
+		}
+		r.Require.KeepWithin = 5 * time.Minute
+		golden(t, "rehearsed", New(r, ""))
+		r = record(approvals.Done)
+		r.Preview = approvals.Preview{Evidence: approvals.Predicted, Text: "app is active (running)", Back: approvals.Back{Kind: approvals.OnePress, Text: "systemctl start -- app.service", Timed: true}}
+		r.Trial = approvals.Trial{For: 5 * time.Minute, Until: record(approvals.Pending).ExpiresAt}
+		golden(t, "trial", Trial(r))
+		r.Trial.Ended, r.Trial.By = approvals.Kept, chat.User{ID: "web:bob", Name: "bob"}
+		golden(t, "kept", Trial(r))
+	})
 	t.Run("a question", func(t *testing.T) {
 		choices := []chat.Button{{ID: "answer:c1:where:0", Label: "web-1", Style: chat.StyleEdit}, {ID: "answer:c1:where:1", Label: "web-2", Style: chat.StyleEdit}}
 		golden(t, "question", Question("failover", "which machine", "Which machine takes over?", "", choices))

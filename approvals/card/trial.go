@@ -12,7 +12,7 @@ func Trial(r approvals.Record) chat.Card {
 	code, summary := shownOf(r)
 	code, _ = exact(code)
 	c := chat.Card{
-		Title: "Keep it? " + headline(r), Tone: tone(r), Env: line(r.Place.Env), Production: r.Place.Production,
+		Title: "Keep it? " + headline(r), Tone: chat.ToneHigh, Env: line(r.Place.Env), Production: r.Place.Production,
 		Code: code, Digest: r.Digest.Short(), Details: details(r, summary), DetailsID: chat.ButtonID(DetailsPrefix + string(r.ID)),
 	}
 	if r.Trial.Ended == "" {

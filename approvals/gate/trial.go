@@ -68,8 +68,9 @@ func (g *Gate) MayKeep(tx store.Tx, c chat.Click, id approvals.ID, keep bool) st
 	return g.refusal(tx, rec, Ballot{Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Approve: keep, Via: ViaButton})
 }
 
-// EndTrial notes how a trial ended, on its card too. It does nothing if it has ended already.
-func (g *Gate) EndTrial(tx store.Tx, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) chat.Card {
+// EndTrial notes how a trial ended, on its card too, which it returns. It changes nothing, and says so, if
+// the trial has ended already.
+func (g *Gate) EndTrial(tx store.Tx, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) (c chat.Card, changed bool) {
 	rec, ok := g.ledger.EndTrial(tx, id, end, by, note)
 	if ok {
 		g.audit(tx, rec, string(end), by.ID, "", note)
@@ -77,11 +78,11 @@ func (g *Gate) EndTrial(tx store.Tx, id approvals.ID, end approvals.TrialEnd, by
 	} else {
 		rec, _ = g.ledger.Get(tx, id)
 	}
-	if rec.Trial.Until.IsZero() {
-		return chat.Card{}
+	switch {
+	case rec.Trial.Until.IsZero():
+		return c, false
+	case ok:
+		return g.updateTrial(tx, rec), true
 	}
-	if ok {
-		return g.updateTrial(tx, rec)
-	}
-	return card.Trial(rec)
+	return card.Trial(rec), false
 }

@@ -138,7 +138,7 @@ func Run(ctx context.Context, t Target, s Spec) (Report, error) {
 		input = "silent"
 	}
 	argv := []string{"unshare", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", "/bin/sh", "-c", viewScript, "view",
-		strconv.Itoa(Memory), s.Dir, input, insideScript}
+		strconv.Itoa(Memory), strconv.Itoa(int(Within.Seconds()) + 1), s.Dir, input, insideScript}
 	argv = append(append(append(argv, s.Env...), launcher...), "/bin/sh", "-c", commandScript, "command")
 	out, errs := &bounded{most: maxOutput}, &tail{token: []byte(token + " ")}
 	p, err := t.Start(ctx, backend.Spec{Argv: append(argv, s.Argv...), Dir: "/", Stdout: out, Stderr: errs, Grace: time.Millisecond})

@@ -3,8 +3,8 @@
 # own, and goes with them. It writes nothing to the machine's own files: the view's part that changes
 # lies in memory, mounted where /sys was.
 #
-# Arguments: size of the memory in bytes, directory of the program, its input (none, silent), the text of
-# inside.sh; then the variables, the launcher and the program.
+# Arguments: size of the memory in bytes, seconds that the program may take, its directory, its input (none,
+# silent), the text of inside.sh; then the variables, the launcher and the program.
 #
 # It prints records that end with a zero byte:
 #
@@ -19,8 +19,8 @@
 LC_ALL=C
 export LC_ALL
 umask 022
-size=$1 dir=$2 input=$3 inside=$4
-shift 4
+size=$1 limit=$2 dir=$3 input=$4 inside=$5
+shift 5
 no() { printf 'x %s\0' "$1"; exit 1; }
 [ "$(id -u)" = 0 ] || no root
 mount -t tmpfs -o "size=$size,mode=755,nosuid" countersign /sys 2>/dev/null || no mount
@@ -65,7 +65,8 @@ mkdir -m 1777 /sys/r/dev/shm && ln -s /proc/self/fd /sys/r/dev/fd && ln -s fd/0 
 printf 'v /dev/shm\0'
 mount -o remount,ro /sys/r/dev || no devices
 [ "$input" = silent ] && mkfifo /sys/t/silent && exec <>/sys/t/silent
-unshare --pid --fork --kill-child --mount sh -c "$inside" sh "$dir" "$@" >/dev/null
+# Also where nobody is left to end it. What it began ends with it, since its first process does.
+timeout --foreground --signal=KILL "$limit" unshare --pid --fork --kill-child --mount sh -c "$inside" sh "$dir" "$@" >/dev/null
 code=$?
 [ "$(stat -f -c %a /sys)" -gt 64 ] || no memory
 printf 'e %s\0' "$code"
