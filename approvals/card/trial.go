@@ -16,7 +16,7 @@ func Trial(r approvals.Record) chat.Card {
 		Code: code, Digest: r.Digest.Short(), Details: details(r, summary), DetailsID: chat.ButtonID(DetailsPrefix + string(r.ID)),
 	}
 	if r.Trial.Ended == "" {
-		c.Preview = []string{"The target undoes it unless somebody keeps it: " + line(r.Preview.Back.Text)}
+		c.Preview = []string{"Undo: " + line(r.Preview.Back.Text)}
 		c.Footer, c.Expires = "Undoes itself unless kept", r.Trial.Until
 		c.Choose = []chat.Button{
 			{ID: chat.ButtonID(KeepPrefix + string(r.ID)), Label: "Keep", Style: chat.StyleApprove},

@@ -17,7 +17,7 @@ func onTrial(t *testing.T, config string) (c *chatter, dir, before, after string
 	before = tree(t, dir)
 	c.previewed("logs", "One press back: ")
 	c.as("bob").press("trial:")
-	c.sees("The target undoes it unless somebody keeps it: restores 3 files")
+	c.sees("Undo: restores 3 files")
 	c.sees("done run_shell")
 	if after = tree(t, dir); after == before {
 		t.Fatalf("nothing happened\n%s", c.shown())

@@ -42,7 +42,7 @@ var said = []struct {
 	{"review", true, []string{"Review: Restart app on local", "systemctl restart app", "bob approved this alone", "Someone else must review this"}},
 	{"reviewed", false, []string{"Reviewed: Restart app on local", "Reviewed by carol"}},
 	{"rehearsed", true, []string{"on local", "Rehearsed: creates /etc/cron.d/rotate", "deletes /var/log/app with 214 files (1.2 GB)", "One press back: restores 215 files", "needs 1 of oncall"}},
-	{"trial", true, []string{"Keep it? Restart app on local", "systemctl restart app", "The target undoes it unless somebody keeps it", "Undoes itself unless kept"}},
+	{"trial", true, []string{"Keep it? Restart app on local", "systemctl restart app", "Undo: systemctl start", "Undoes itself unless kept"}},
 	{"kept", false, []string{"Restart app on local", "systemctl restart app", "Kept by bob"}},
 	{"cap", true, []string{"Raise a spending cap", "Let this thread spend $2.50 more.", "medium risk", "needs 1 of oncall"}},
 	{"trust-host", true, []string{"Trust the SSH key of web-2", "staging", "SHA256:5XRpPVvcH4nLqkQ0jvZ0dUwL1fLzMZJHcZ8Gq0yX7lE", "high risk"}},
