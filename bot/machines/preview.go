@@ -71,12 +71,31 @@ func (l looker) proves(text string) bool { return l.judge(text).Proves(text, l.l
 
 // Read implements impact.Runner.
 func (l looker) Read(ctx context.Context, command string) (string, int, error) {
-	out := &firstBytes{max: impact.Output}
-	spec := backend.Spec{Argv: l.argv(command), Dir: l.action.Dir, Env: backend.Environ(l.open.Caps), Stdout: out}
+	var lock *backend.Lock
 	if l.locked() {
-		spec.Lock = shell.Lock(l.judge(command).Needs)
+		lock = shell.Lock(l.judge(command).Needs)
 	}
-	p, err := l.machine.Target.Start(ctx, spec)
+	return l.start(ctx, command, lock)
+}
+
+// Simulate implements impact.Simulator.
+func (l looker) Simulate(ctx context.Context, command string) (string, int, error) {
+	if !l.locked() {
+		return "", 0, backend.ErrNoLock
+	}
+	out, code, err := l.start(ctx, command, &backend.Lock{})
+	if errors.Is(err, errHeld) { // it did without, for example without its cache
+		err = nil
+	}
+	return out, code, err
+}
+
+// errHeld means that the lock of a look refused it something.
+var errHeld = errors.New("the look was no read")
+
+func (l looker) start(ctx context.Context, command string, lock *backend.Lock) (string, int, error) {
+	out := &firstBytes{max: impact.Output}
+	p, err := l.machine.Target.Start(ctx, backend.Spec{Argv: l.argv(command), Dir: l.action.Dir, Env: backend.Environ(l.open.Caps), Stdout: out, Lock: lock})
 	if err != nil {
 		return "", 0, err
 	}
@@ -85,7 +104,7 @@ func (l looker) Read(ctx context.Context, command string) (string, int, error) {
 		err = fmt.Errorf("the look took too long: %w", context.Cause(ctx))
 	}
 	if err == nil && len(r.Hits) > 0 {
-		err = errors.New("the look was no read") // its lock refused it
+		err = errHeld
 	}
 	return out.String(), r.Code, err
 }
@@ -104,9 +123,14 @@ func (l looker) rehearse(ctx context.Context) (rehearsal.Report, error) {
 		return rehearsal.Report{}, err
 	}
 	t, _ := l.machine.Target.(rehearsal.Target)
-	return rehearsal.Run(ctx, t, rehearsal.Spec{
-		Argv: l.argv(text), Dir: l.action.Dir, Env: backend.Environ(l.open.Caps), Terminal: l.action.Session != "",
-	})
+	s := l.machine.rehearsed(l.open)
+	s.Argv, s.Dir, s.Terminal = l.argv(text), l.action.Dir, l.action.Session != ""
+	return rehearsal.Run(ctx, t, s)
+}
+
+// rehearsed is how commands are rehearsed on the machine.
+func (m *Machine) rehearsed(o *Opened) rehearsal.Spec {
+	return rehearsal.Spec{Env: backend.Environ(o.Caps), Sudo: m.Config.Rehearse == config.RehearseSudo && o.Caps.User != "root"}
 }
 
 // Rehearses is why an open machine cannot rehearse commands, a rehearsal.NoneError; nil if it can. It is
@@ -124,7 +148,7 @@ func (m *Machine) Rehearses(ctx context.Context, o *Opened) error {
 	if m.trial.of == o {
 		return m.trial.err
 	}
-	err := rehearsal.Try(ctx, t, o.Caps.TempDir, backend.Environ(o.Caps))
+	err := rehearsal.Try(ctx, t, o.Caps.TempDir, m.rehearsed(o))
 	if err == nil || rehearsal.Lasting(err) {
 		m.trial.of, m.trial.err = o, err
 	}

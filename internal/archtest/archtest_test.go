@@ -66,7 +66,7 @@ var inside = map[string]string{
 	"targets/backend":   "",
 	"targets/follow":    "targets/backend",
 	"targets/local":     "targets/backend targets/follow targets/lock targets/lock/helper",
-	"targets/lock":      "targets/backend targets/lock",
+	"targets/lock":      "targets/backend targets/lock targets/rehearsal",
 	"targets/rehearsal": "targets/backend",
 	"targets/remote":    "targets/backend targets/follow targets/lock targets/lock/helper",
 	"targets/ssh":       "signer/wire targets/backend targets/follow targets/remote",

@@ -73,8 +73,8 @@ type TargetConfig struct {
 	// Reads says which proven reads run unasked: "enforced" (under a lock; the default where
 	// the target has one), "plain" (the default elsewhere) or "ask". See docs/gate.md.
 	Reads string `yaml:"reads,omitempty"`
-	// Rehearse is RehearseOff where commands are not rehearsed before their cards; "" rehearses them where
-	// the account may make a view of the files.
+	// Rehearse is RehearseOff where commands are not rehearsed before their cards, and RehearseSudo where
+	// the account may run rehearsal.Helper under sudo; "" rehearses them where the account is root.
 	Rehearse string `yaml:"rehearse,omitempty"`
 	// Users are the groups whose members may use the target, and Channels where
 	// ("slack:C0123456", "web"); empty means everybody, everywhere.
@@ -91,8 +91,11 @@ type TargetApproval struct {
 	Proof string `yaml:"proof,omitempty"`
 }
 
-// RehearseOff is the Rehearse of a target whose commands are not rehearsed.
-const RehearseOff = "off"
+// The values of a target's Rehearse.
+const (
+	RehearseOff  = "off"
+	RehearseSudo = "sudo"
+)
 
 // PerApproval is the Credential of a target whose commands need a certificate each.
 const PerApproval = "per-approval"
@@ -186,8 +189,8 @@ func (f File) CheckTarget(at, name string, t TargetConfig) error {
 	if _, err := approvals.ParseReads(t.Reads); err != nil {
 		return Errorf("%s.reads: %v", at, err)
 	}
-	if t.Rehearse != "" && t.Rehearse != RehearseOff {
-		return Errorf("%s.rehearse is %q; use %s, or leave it out", at, t.Rehearse, RehearseOff)
+	if t.Rehearse != "" && t.Rehearse != RehearseOff && t.Rehearse != RehearseSudo {
+		return Errorf("%s.rehearse is %q; use %s or %s, or leave it out", at, t.Rehearse, RehearseOff, RehearseSudo)
 	}
 	if t.Dir != "" && !filepath.IsAbs(t.Dir) && t.Kind != "local" {
 		return Errorf("%s has dir %q; use an absolute path", at, t.Dir)

@@ -353,7 +353,7 @@ func (p *targetCheck) rehearsals(ctx context.Context) result {
 	switch none, ok := errors.AsType[rehearsal.NoneError](err); {
 	case err == nil:
 		return fine("commands are rehearsed before approval")
-	case p.m.Config.Rehearse != "":
+	case p.m.Config.Rehearse == config.RehearseOff:
 		return fine("rehearsals are off, as configured")
 	case ok:
 		return fine("no rehearsals here: %s", none.Why)

@@ -217,7 +217,7 @@ func TestADayInTheOperationsRoom(t *testing.T) {
 	ann.do("the end", until(`document.querySelector('#log').textContent.includes('checkout has 8 workers')`))
 
 	// 3. Ben types in a terminal, and carol watches.
-	ben.do("a larger screen", chromedp.EmulateViewport(1280, 800), script(`document.querySelector('.thread').click()`), until(`document.querySelector('#log').textContent.includes('checkout has 8 workers')`))
+	ben.do("a larger screen", chromedp.EmulateViewport(1280, 800), until(`document.querySelector('.thread') !== null`), script(`document.querySelector('.thread').click()`), until(`document.querySelector('#log').textContent.includes('checkout has 8 workers')`))
 	carol.do("the conversation", until(`document.querySelector('.thread')?.textContent.includes('Checkout is slow')`), script(`document.querySelector('.thread').click()`), until(`document.querySelector('#log').textContent.includes('checkout has 8 workers')`))
 	for _, g := range []*guest{ben, carol} {
 		g.do("the terminal", script(`document.querySelector('#term').hidden && document.querySelector('#term-toggle').click()`), until(`document.querySelector('#screen .xterm-screen') !== null && !document.querySelector('#hands').hidden`))

@@ -102,3 +102,48 @@ func TestASettingIsPutBackToWhatItWas(t *testing.T) {
 	c.as("bob").press("approve:")
 	eventually(t, "the undo", func() bool { b, _ := os.ReadFile(file); return string(b) == "7\n" }, c.shown)
 }
+
+// For each kind of change whose way back follows from the state, doing and undoing leaves what was there.
+func TestEachKindOfChangeIsUndone(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can change rules and mounts")
+	}
+	for name, tc := range map[string]struct {
+		needs, how     string // a program, and how it is installed
+		command, state string // DIR is a directory
+		back           string
+	}{
+		"a rule of the firewall": {"iptables", "apt-get install iptables", "iptables -A OUTPUT -p tcp -d 192.0.2.1 --dport 9 -j ACCEPT", "iptables -S", "One press back: iptables -D OUTPUT "},
+		"a mount":                {"findmnt", "apt-get install util-linux", "mount -t tmpfs none DIR", "grep -c ' DIR ' /proc/self/mountinfo", "One press back: umount DIR"},
+		"an account":             {"useradd", "apt-get install passwd", "useradd -M countersign-e2e", "cat /etc/passwd /etc/shadow /etc/group; stat -c '%a %u %g' /etc/passwd /etc/shadow /etc/group", "One press back: restores "},
+		"a crontab":              {"crontab", "apt-get install cron", "echo '0 3 * * * true' | crontab -u nobody -", "crontab -u nobody -l; ls -A /var/spool/cron/crontabs", "One press back: removes 1 new file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(tc.needs); err != nil {
+				if name != "a crontab" { // the others are on every machine
+					needstest.Program(t, tc.needs, tc.how)
+				}
+				t.Skipf("%s is not here", tc.needs)
+			}
+			dir := t.TempDir()
+			names := strings.NewReplacer("DIR", dir)
+			state := func() string {
+				out, _ := exec.CommandContext(t.Context(), "sh", "-c", names.Replace(tc.state)).CombinedOutput()
+				return string(out)
+			}
+			before := state()
+			c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell(names.Replace(tc.command))}}}}).enter(t, plainConfig)
+			c.previewed("do", names.Replace(tc.back))
+			c.as("bob").press("approve:")
+			c.sees("done run_shell")
+			if state() == before {
+				t.Fatalf("nothing happened\n%s", c.shown())
+			}
+			c.press("undo:")
+			c.sees("button: Approve")
+			c.as("bob").press("approve:")
+			eventually(t, "it is undone", func() bool { return state() == before }, func() string { return state() + c.shown() })
+		})
+	}
+}

@@ -173,7 +173,9 @@ func files(out map[string]rule) {
 	out["ioctl"] = tail
 	// Connecting to a Unix socket is reported, by its path.
 	stream := rule{arg: 1, mask: 0xf, in: []uint32{sockStream, sockSeqpacket}, yes: allow, no: refuse(eacces)}
-	other := rule{arg: 0, mask: ^uint32(0), in: []uint32{afAlg}, yes: refuse(eacces), no: report}
+	// Programs that change accounts tell the audit log, and do without.
+	netlink := values(2, refuse(eafnosu), report, netlinkAudit)
+	other := rule{arg: 0, mask: ^uint32(0), in: []uint32{afNetlink}, and: &netlink, then: &rule{arg: 0, mask: ^uint32(0), in: []uint32{afAlg}, yes: refuse(eacces), no: report}}
 	out["socket"] = rule{arg: 0, mask: ^uint32(0), in: []uint32{afUnix}, and: &stream, then: &other}
 }
 
@@ -186,6 +188,9 @@ var cloneRequests = []uint32{0x40049409, 0x4020940d}
 // onFiles are the changes to files whose error says so.
 var onFiles = strings.Fields(`truncate unlink unlinkat rename renameat renameat2 mkdir mkdirat rmdir link linkat symlink symlinkat mknod mknodat chmod
  fchmod fchmodat fchmodat2 chown fchown fchownat lchown utime utimes utimensat futimesat setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr`)
+
+// netlinkAudit is the protocol by which the kernel's audit log is written.
+const netlinkAudit = 9
 
 // Families of sockets.
 const (

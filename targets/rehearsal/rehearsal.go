@@ -38,6 +38,8 @@ import (
 const (
 	Within = 2 * time.Second // for all of it
 	Memory = 256 << 20       // bytes of the files that it writes
+	// Processes is how many there may be at once, where the target's kernel can bound them for root too.
+	Processes = 256
 
 	maxOutput = 4 << 20 // bytes of what the view prints
 	maxErrors = 16 << 10
@@ -75,6 +77,54 @@ type Spec struct {
 	// Terminal says that it would be typed into a terminal: what it would read from there never comes.
 	// Otherwise its input is empty.
 	Terminal bool
+	// Sudo has the view made by [Helper] under sudo, for an account that is not root and that the operator
+	// let do that. The command runs as the account all the same.
+	Sudo bool
+}
+
+// Helper is where the program countersign-lock is for sudo (targets/lock/helper).
+const Helper = "/usr/libexec/countersign/countersign-lock"
+
+// Account is whom a command runs as in a view that root makes for somebody else: numbers. The zero Account
+// is whoever makes the view.
+type Account struct{ UID, GID int }
+
+func (a Account) String() string {
+	if a.UID == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", a.UID, a.GID)
+}
+
+// Command is the program that makes a view and runs a launcher in it, which then runs a program, as root.
+// What it prints is for [Run].
+func Command(s Spec, a Account, launcher []string) []string {
+	input := "none"
+	if s.Terminal {
+		input = "silent"
+	}
+	argv := []string{"unshare", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", "/bin/sh", "-c", viewScript, "view",
+		strconv.Itoa(Memory), strconv.Itoa(Processes), strconv.Itoa(int(Within.Seconds()) + 1), s.Dir, input, insideScript, a.String()}
+	return append(append(append(append(argv, s.Env...), launcher...), "/bin/sh", "-c", commandScript, "command"), s.Argv...)
+}
+
+// command is the program that Run starts.
+func (s Spec) command(ctx context.Context, t Target, token string) ([]string, error) {
+	if s.Sudo {
+		input := "none"
+		if s.Terminal {
+			input = "silent"
+		}
+		return append(append(append([]string{"sudo", "-n", "--", Helper, "view", token, s.Dir, input}, s.Env...), "--"), s.Argv...), nil
+	}
+	launcher, err := t.Launcher(ctx, token, backend.Lock{Files: true})
+	if errors.Is(err, backend.ErrNoLock) {
+		return nil, NoneError{"this target has no lock to run it under"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Command(s, Account{}, launcher), nil
 }
 
 // Entry is one file as it was or as it is now.
@@ -113,11 +163,12 @@ type Report struct {
 	Changes []Change      // in order of their paths
 	Hits    []backend.Hit // what it wanted and a view of files cannot show
 	Left    bool          // it left processes running
+	Rights  bool          // it wanted the rights of another account (sudo)
 	Missing []string      // what is below these was not in the view
 }
 
 // Complete reports whether the changes are all that the command does, as far as the view can tell.
-func (r Report) Complete() bool { return len(r.Hits) == 0 && !r.Left }
+func (r Report) Complete() bool { return len(r.Hits) == 0 && !r.Left && !r.Rights }
 
 // Run rehearses a command on a target. It returns a NoneError where that cannot be done, and takes at
 // most [Within]. Nothing on the target has changed afterwards, whatever the command is. It is safe for
@@ -126,22 +177,12 @@ func Run(ctx context.Context, t Target, s Spec) (Report, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Within, errTooLong)
 	defer cancel()
 	token := "countersign-" + strings.ToLower(rand.Text())
-	launcher, err := t.Launcher(ctx, token, backend.Lock{Files: true})
-	if errors.Is(err, backend.ErrNoLock) {
-		return Report{}, NoneError{"this target has no lock to run it under"}
-	}
+	argv, err := s.command(ctx, t, token)
 	if err != nil {
 		return Report{}, err
 	}
-	input := "none"
-	if s.Terminal {
-		input = "silent"
-	}
-	argv := []string{"unshare", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", "/bin/sh", "-c", viewScript, "view",
-		strconv.Itoa(Memory), strconv.Itoa(int(Within.Seconds()) + 1), s.Dir, input, insideScript}
-	argv = append(append(append(argv, s.Env...), launcher...), "/bin/sh", "-c", commandScript, "command")
 	out, errs := &bounded{most: maxOutput}, &tail{token: []byte(token + " ")}
-	p, err := t.Start(ctx, backend.Spec{Argv: append(argv, s.Argv...), Dir: "/", Stdout: out, Stderr: errs, Grace: time.Millisecond})
+	p, err := t.Start(ctx, backend.Spec{Argv: argv, Dir: "/", Stdout: out, Stderr: errs, Grace: time.Millisecond})
 	if err != nil {
 		return Report{}, err
 	}
@@ -282,8 +323,11 @@ var whys = map[string]string{
 	"directory": "its directory isn't available",
 }
 
-// leftMark is the file by which command.sh says that something still runs.
-const leftMark = "/tmp/.countersign-left"
+// Files by which the scripts say that something still runs, and that the command wanted other rights.
+const (
+	leftMark   = "/tmp/.countersign-left"
+	rightsMark = "/tmp/.countersign-rights"
+)
 
 // parse reads what view.sh prints.
 func parse(out []byte) (Report, error) {
@@ -346,8 +390,12 @@ func parse(out []byte) (Report, error) {
 		return r, NoneError{"the rehearsal ended early"}
 	}
 	for _, p := range order {
-		if p == leftMark {
+		switch p {
+		case leftMark:
 			r.Left = true
+			continue
+		case rightsMark:
+			r.Rights = true
 			continue
 		}
 		before, had := was[p]

@@ -18,10 +18,12 @@ ls /proc >/dev/null
 exit 7`
 
 // Try rehearses a command that should be held, and reports why the target can't rehearse. A view that
-// lets anything through, or does not say what was wanted beyond it, is none. env is as in [Spec].
-func Try(ctx context.Context, t Target, temp string, env []string) error {
+// lets anything through, or does not say what was wanted beyond it, is none. temp is a directory for
+// temporary files; of s the program and its directory do not matter.
+func Try(ctx context.Context, t Target, temp string, s Spec) error {
 	file := temp + "/countersign-trial-" + strings.ToLower(rand.Text())
-	r, err := Run(ctx, t, Spec{Argv: []string{"/bin/sh", "-c", trial, "sh", file}, Dir: "/", Env: env})
+	s.Argv, s.Dir = []string{"/bin/sh", "-c", trial, "sh", file}, "/"
+	r, err := Run(ctx, t, s)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,9 @@
 # own, and goes with them. It writes nothing to the machine's own files: the view's part that changes
 # lies in memory, mounted where /sys was.
 #
-# Arguments: size of the memory in bytes, seconds that the program may take, its directory, its input (none,
-# silent), the text of inside.sh; then the variables, the launcher and the program.
+# Arguments: size of the memory in bytes, most processes, seconds that the program may take, its directory, its input (none,
+# silent), the text of inside.sh, the account that it runs as (UID:GID, "" is root); then the variables, the
+# launcher and the program.
 #
 # It prints records that end with a zero byte:
 #
@@ -19,10 +20,23 @@
 LC_ALL=C
 export LC_ALL
 umask 022
-size=$1 limit=$2 dir=$3 input=$4 inside=$5
-shift 5
+size=$1 most=$2 limit=$3 dir=$4 input=$5 inside=$6 account=$7
+shift 7
 no() { printf 'x %s\0' "$1"; exit 1; }
 [ "$(id -u)" = 0 ] || no root
+# A cgroup bounds the number of processes; root has no other bound. Those of views that were killed go.
+pids=
+for d in /sys/fs/cgroup/pids /sys/fs/cgroup; do
+  for old in "$d"/countersign-rehearsal-*; do
+    [ ! -d "$old" ] || [ -d "/proc/${old##*-}" ] || rmdir "$old" 2>/dev/null
+  done
+  mkdir "$d/countersign-rehearsal-$$" 2>/dev/null || continue
+  if [ -w "$d/countersign-rehearsal-$$/pids.max" ] && echo "$most" >"$d/countersign-rehearsal-$$/pids.max" && exec 8<"$d"; then
+    pids=countersign-rehearsal-$$
+    break
+  fi
+  rmdir "$d/countersign-rehearsal-$$"
+done
 mount -t tmpfs -o "size=$size,mode=755,nosuid" countersign /sys 2>/dev/null || no mount
 mkdir /sys/r /sys/u /sys/w /sys/t || no memory
 n=0
@@ -61,13 +75,25 @@ mount -t tmpfs -o mode=755,nosuid,noexec countersign /sys/r/dev || no mount
 for d in null zero full random urandom; do
   : >"/sys/r/dev/$d" && mount --bind "/dev/$d" "/sys/r/dev/$d" || no devices
 done
+# What gains rights for a command gains none here, so it must not look as if the command just failed.
+printf '#!/bin/sh\n: >/tmp/.countersign-rights\necho "no rights are gained in a rehearsal" >&2\nexit 1\n' >/sys/t/rights && chmod 755 /sys/t/rights || no memory
+for p in sudo doas pkexec ${account:+su}; do
+  for d in /usr/bin /bin /usr/local/bin; do
+    [ -f "$d/$p" ] && [ ! -L "$d/$p" ] && { mount --bind /sys/t/rights "/sys/r$d/$p" || no mount; }
+  done
+done
 mkdir -m 1777 /sys/r/dev/shm && ln -s /proc/self/fd /sys/r/dev/fd && ln -s fd/0 /sys/r/dev/stdin && ln -s fd/1 /sys/r/dev/stdout && ln -s fd/2 /sys/r/dev/stderr || no devices
 printf 'v /dev/shm\0'
 mount -o remount,ro /sys/r/dev || no devices
 [ "$input" = silent ] && mkfifo /sys/t/silent && exec <>/sys/t/silent
 # Also where nobody is left to end it. What it began ends with it, since its first process does.
-timeout --foreground --signal=KILL "$limit" unshare --pid --fork --kill-child --mount sh -c "$inside" sh "$dir" "$@" >/dev/null
+sh -c 'p=$1
+  shift
+  [ -z "$p" ] || echo "$$" >"/proc/self/fd/8/$p/cgroup.procs"
+  exec 8<&-
+  exec "$@"' sh "$pids" timeout --foreground --signal=KILL "$limit" unshare --pid --fork --kill-child --mount sh -c "$inside" sh "$dir" "$account" "$@" >/dev/null
 code=$?
+[ -z "$pids" ] || rmdir "/proc/self/fd/8/$pids" 2>/dev/null
 [ "$(stat -f -c %a /sys)" -gt 64 ] || no memory
 printf 'e %s\0' "$code"
 

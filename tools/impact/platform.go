@@ -413,11 +413,17 @@ func sayGit(ctx context.Context, p *probe, c call) {
 // sayApt speaks of packages: of what is there, since even apt-get's simulation
 // writes a log.
 func sayApt(ctx context.Context, p *probe, c call) {
-	names := c.Texts(1)
-	if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.ContainsAny(n, "/:=") }) {
+	names, verb := c.Texts(1), c.Operand(0)
+	if slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.Contains(n, "/") }) {
 		return
 	}
-	if !slices.Contains([]string{"install", "remove", "purge", "autoremove"}, c.Operand(0)) {
+	if slices.Contains([]string{"install", "remove", "purge", "autoremove", "upgrade", "dist-upgrade", "full-upgrade"}, verb) && simulateApt(ctx, p, c) {
+		return
+	}
+	if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.ContainsAny(n, ":=") }) {
+		return
+	}
+	if !slices.Contains([]string{"install", "remove", "purge", "autoremove"}, verb) {
 		return
 	}
 	out, exit, done := p.read(ctx, "dpkg-query -W "+join(names))

@@ -93,6 +93,9 @@ func beyond(r rehearsal.Report, elsewhere bool) string {
 			add("changes the system")
 		}
 	}
+	if r.Rights {
+		add("uses sudo")
+	}
 	if r.Left {
 		add("leaves a process running")
 	}

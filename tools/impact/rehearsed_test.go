@@ -1,6 +1,7 @@
 package impact
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -77,6 +78,7 @@ func TestOnlyWhatAViewShowsWholeIsCalledRehearsed(t *testing.T) {
 		"a socket":            {report: rehearsal.Report{Hits: hit(backend.HitConnect, "/run/docker.sock")}, evidence: approvals.UnknownEffect, want: "it connects to /run/docker.sock, which a rehearsal can't show"},
 		"predicted":           {report: rehearsal.Report{Hits: hit(backend.HitSignal, "")}, predicted: "ends nginx", evidence: approvals.Predicted, want: "ends nginx"},
 		"a process left":      {report: rehearsal.Report{Left: true, Hits: hit(backend.HitList, "")}, evidence: approvals.UnknownEffect, want: "it lists processes and leaves a process running, which a rehearsal can't show"},
+		"rights":              {report: rehearsal.Report{Rights: true, Code: 1}, evidence: approvals.UnknownEffect, want: "it uses sudo, which a rehearsal can't show"},
 		"no rehearsal":        {err: rehearsal.NoneError{Why: "took longer than 2 s"}, evidence: approvals.UnknownEffect, want: "not rehearsed (took longer than 2 s)"},
 		"a lost target":       {err: errors.New("lost"), evidence: approvals.UnknownEffect, want: "not rehearsed (the target didn't answer in time)"},
 		"where files lack":    {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /mnt/nas/a", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
@@ -98,6 +100,33 @@ func TestATextIsPortableThatNeedsNothingOfItsShell(t *testing.T) {
 	} {
 		if Portable(text) != want {
 			t.Errorf("%s", text)
+		}
+	}
+}
+
+// simulator is a fakeRunner that also simulates.
+type simulator struct {
+	*fakeRunner
+	out string
+}
+
+func (s simulator) Simulate(_ context.Context, command string) (string, int, error) {
+	if !strings.HasPrefix(command, "apt-get -s ") {
+		s.t.Errorf("it simulates by %s", command)
+	}
+	return s.out, 0, nil
+}
+
+func TestPackagesArePredictedByTheirOwnProgram(t *testing.T) {
+	for command, want := range map[string]string{
+		"apt-get install -y nginx":       "removes 1 package: apache2 2.4\nchanges 1 package: libc6 2.36-9 to 2.36-10\ninstalls 2 packages: nginx 1.22, nginx-common 1.22",
+		"sudo apt-get dist-upgrade -y":   "removes 1 package: apache2 2.4\nchanges 1 package: libc6 2.36-9 to 2.36-10\ninstalls 2 packages: nginx 1.22, nginx-common 1.22",
+		"apt-get install -y ./local.deb": "",
+		"apt-get install -t sid nginx":   "",
+	} {
+		s := simulator{&fakeRunner{t: t}, "Reading package lists...\nRemv apache2 [2.4]\nInst libc6 [2.36-9] (2.36-10 Debian:12 [amd64])\nInst nginx (1.22 Debian:12 [amd64])\nInst nginx-common (1.22 Debian:12 [all])\nConf nginx (1.22 Debian:12 [amd64])\n"}
+		if got := Of(t.Context(), shell(command), proves, s); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@
 //
 //	countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...]
 //	countersign-lock wait TOKEN
+//	countersign-lock view TOKEN DIRECTORY INPUT [VARIABLE ...] -- PROGRAM [ARGUMENT ...]
 //	countersign-lock check
 //	countersign-lock version
 //
@@ -15,7 +16,8 @@
 // reads: "TOKEN l LANDLOCK SOCKETS" when the lock is on, "TOKEN n WHY" when it cannot be,
 // and "TOKEN h KIND NAME" for what the program was refused. wait is run for a program that comes on
 // standard input later, as a job (targets/remote); "TOKEN x WHY" says that its directory cannot be
-// used.
+// used. view is run by sudo and rehearses a program as the account that called sudo
+// (targets/rehearsal): nothing of the system changes, whatever the program is.
 package helper
 
 import (
@@ -55,6 +57,8 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		return hold(args, stderr)
 	case command == "wait" && len(args) == 1:
 		return wait(args[0], os.Stdin)
+	case command == "view" && len(args) > 4:
+		return view(args, stderr)
 	case command == "check" && len(args) == 0:
 		s := lock.State(context.Background())
 		if s.By == "" {
@@ -77,7 +81,7 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		_ = syscall.Close(fd)
 		return 0
 	}
-	_, _ = fmt.Fprintln(stderr, "usage: countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...] | wait TOKEN | check | version")
+	_, _ = fmt.Fprintln(stderr, "usage: countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...] | wait TOKEN | view ... | check | version")
 	return misused
 }
 

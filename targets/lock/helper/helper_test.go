@@ -3,6 +3,7 @@ package helper
 import (
 	"bytes"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backendtest"
 )
@@ -85,5 +87,44 @@ func TestANameStaysInItsLine(t *testing.T) {
 	}
 	if got := plain(strings.Repeat("x", 1000)); len(got) != nameMax {
 		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// A view for an account other than root shows what that account can do, and changes nothing.
+func TestAViewForAnotherAccount(t *testing.T) {
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can make a view of the files")
+	}
+	program := filepath.Join(backendtest.Helper(t), "countersign-lock")
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for d := dir; d != "/"; d = filepath.Dir(d) {
+		if st, err := os.Stat(d); err == nil && st.Mode()&0o005 != 0o005 {
+			if err := os.Chmod(d, st.Mode()|0o005); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run := func(uid, text string) (string, string) {
+		cmd := exec.CommandContext(t.Context(), program, "view", "TOKEN", dir, "none", "PATH="+backend.SearchPath, "--", "/bin/sh", "-c", text)
+		cmd.Env = []string{"SUDO_UID=" + uid, "SUDO_GID=" + uid}
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		_ = cmd.Run()
+		return strings.ReplaceAll(out.String(), "\x00", "\n"), errs.String()
+	}
+	out, errs := run("65534", "id -u >who; rm -f /etc/passwd; exit 0")
+	if !strings.Contains(out, " 65534 65534 ") || !strings.Contains(out, dir+"/who\n") || strings.Contains(out, "/etc/passwd") || !strings.Contains(errs, "TOKEN l ") {
+		t.Errorf("%s\n%s", out, errs)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "who")); err == nil {
+		t.Error("it wrote to the machine")
+	}
+	for _, uid := range []string{"0", "", "-1", "root"} {
+		if out, errs := run(uid, "id -u >who"); out != "" || !strings.Contains(errs, "SUDO_UID") {
+			t.Errorf("%q: %s %s", uid, out, errs)
+		}
 	}
 }

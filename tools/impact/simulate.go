@@ -1,0 +1,71 @@
+package impact
+
+import (
+	"context"
+	"strings"
+)
+
+// Simulator is a Runner that also runs what a program itself offers to show what it would do.
+type Simulator interface {
+	Runner
+	// Simulate runs text of this package's, which asks a program for a simulation, as Read runs a proven
+	// read. It is held by the strictest lock, and refused where the target has none: a program that does
+	// not keep its word changes nothing.
+	Simulate(ctx context.Context, command string) (stdout string, exit int, err error)
+}
+
+// simulate asks a program for a simulation. ok is false where none was made.
+func (p *probe) simulate(ctx context.Context, command string) (out string, ok bool) {
+	s, can := p.runner.(Simulator)
+	if !can || ctx.Err() != nil {
+		return "", false
+	}
+	out, exit, err := s.Simulate(ctx, command)
+	return out, err == nil && exit == 0
+}
+
+// simulateApt says what apt-get(8) would do, by its option -s: "Inst NAME [OLD] (NEW ...)", "Remv NAME
+// [OLD]" and "Purg NAME [OLD]" are its rows.
+func simulateApt(ctx context.Context, p *probe, c call) bool {
+	verb, names := c.Operand(0), c.Texts(1)
+	out, ok := p.simulate(ctx, "apt-get -s -q -y"+repeatOptions(c.Args, "--purge", "--no-install-recommends", "--allow-downgrades", "--reinstall", "--only-upgrade",
+		"--autoremove", "--auto-remove", "--no-install-suggests")+" "+quoted(verb)+" -- "+join(names))
+	if !ok {
+		return false
+	}
+	var installs, upgrades, removes []string
+	for _, row := range rows(out) {
+		f := strings.Fields(row)
+		if len(f) < 2 {
+			continue
+		}
+		old, rest := "", ""
+		if len(f) > 2 && strings.HasPrefix(f[2], "[") {
+			old = strings.Trim(f[2], "[]")
+		}
+		if _, after, found := strings.Cut(row, "("); found {
+			rest, _, _ = strings.Cut(after, " ")
+		}
+		switch {
+		case f[0] == "Inst" && old != "":
+			upgrades = append(upgrades, f[1]+" "+old+" to "+rest)
+		case f[0] == "Inst":
+			installs = append(installs, strings.TrimSpace(f[1]+" "+rest))
+		case f[0] == "Remv" || f[0] == "Purg":
+			removes = append(removes, strings.TrimSpace(f[1]+" "+old))
+		}
+	}
+	if len(removes) > 0 {
+		p.add("removes %s: %s", count(len(removes), "package", "packages"), some(removes))
+	}
+	if len(upgrades) > 0 {
+		p.add("changes %s: %s", count(len(upgrades), "package", "packages"), some(upgrades))
+	}
+	if len(installs) > 0 {
+		p.add("installs %s: %s", count(len(installs), "package", "packages"), some(installs))
+	}
+	if len(removes)+len(upgrades)+len(installs) == 0 {
+		p.add("changes no packages")
+	}
+	return true
+}
