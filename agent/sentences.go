@@ -152,7 +152,7 @@ const helpText = "Write what you need in plain words. Nothing that changes anyth
 	"| `deny <id> [reason]` | denies a request |\n" +
 	"| `break-glass <id> <reason>` | approves it alone, where the policy allows it; somebody else must review it |\n" +
 	"| `reviewed <id> [note]` | records that you reviewed what was approved alone |\n" +
-	"| `undo <id>` | asks to undo what a request changed in files, like its button |\n" +
+	"| `undo <id>` | asks to undo what a request changed, like its button |\n" +
 	"| `run` / `run <workflow> name=value ...` | lists the workflows; starts one |\n" +
 	"| `role` / `role <name>` | lists the roles; gives this thread another one |\n" +
 	"| `use` / `use <target>` | lists the machines; makes this thread work on one |\n" +

@@ -121,7 +121,7 @@ func sayExport(thread string) string {
 
 // sayNoChange answers the undo of a change that is not there.
 func sayNoChange(change string) string {
-	return "There is nothing to undo under `" + change + "`: it changed no files in this thread, was too large, or is too old."
+	return "There is nothing to undo under `" + change + "`: it changed nothing here that the bot can undo, was too large, or is too old."
 }
 
 // sayNoWorkflow answers a workflow that does not exist.

@@ -1,13 +1,17 @@
 # Undoes a change after a while, unless somebody keeps it: on the target itself, so that neither the bot nor
 # a connection is needed. Arguments: a name below a directory of the account, seconds, the text that undoes.
 #
+#   NAME.sh      what waits
+#   NAME.undo    the text that undoes
 #   NAME.now     somebody wants it undone now
 #   NAME.claim   a link whose target says who was first: kept or undo
 #   NAME.done    its exit status, and the end of what it printed
 umask 077
 dir=${1%/*}
 mkdir -p -- "$dir" && [ -d "$dir" ] && [ ! -L "$dir" ] && [ -O "$dir" ] || { echo "$dir is not a directory of this account" >&2; exit 1; }
-wait='trap "" HUP INT TERM
+find "$dir" -maxdepth 1 ! -type d -mtime +7 -exec rm -f -- {} + 2>/dev/null
+printf %s "$3" >"$1.undo" && cat >"$1.sh" <<'END' || exit 1
+trap '' HUP INT TERM
 n=$2
 while [ "$n" -gt 0 ] && [ ! -e "$1.now" ]; do
   [ ! -L "$1.claim" ] || exit 0
@@ -15,15 +19,16 @@ while [ "$n" -gt 0 ] && [ ! -e "$1.now" ]; do
   n=$((n - 1))
 done
 ln -s undo "$1.claim" 2>/dev/null || exit 0
-out=$(bash --noprofile --norc -c "$3" </dev/null 2>&1)
+out=$(bash --noprofile --norc "$1.undo" </dev/null 2>&1)
 code=$?
-printf "%s\n%s\n" "$code" "$(printf %s "$out" | tail -c 500)" >"$1.part" && mv -f -- "$1.part" "$1.done"'
-rm -f -- "$1.now" "$1.claim" "$1.done"
-if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] && systemd-run --quiet --collect --unit="countersign-undo-${1##*-}" /bin/sh -c "$wait" sh "$1" "$2" "$3" 2>/dev/null; then
+printf '%s\n%s\n' "$code" "$(printf %s "$out" | tail -c 500)" >"$1.part" && mv -f -- "$1.part" "$1.done"
+END
+# systemd would replace variables in its arguments, so they have none.
+if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] && systemd-run --quiet --collect --unit="countersign-undo-${1##*-}" /bin/sh "$1.sh" "$1" "$2" 2>/dev/null; then
   exit 0
 fi
 if command -v setsid >/dev/null; then
-  setsid /bin/sh -c "$wait" sh "$1" "$2" "$3" </dev/null >/dev/null 2>&1 &
+  setsid /bin/sh "$1.sh" "$1" "$2" </dev/null >/dev/null 2>&1 &
 else
-  /bin/sh -c "$wait" sh "$1" "$2" "$3" </dev/null >/dev/null 2>&1 &
+  /bin/sh "$1.sh" "$1" "$2" </dev/null >/dev/null 2>&1 &
 fi

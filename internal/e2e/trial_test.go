@@ -1,9 +1,16 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/needstest"
+	"countersign/targets/ssh/sshtest"
 )
 
 // trialConfig has changes on trial wait to be kept for a time that a test can wait for.
@@ -71,4 +78,39 @@ func TestAChangeIsUndoneNow(t *testing.T) {
 	c.press("undo-now:")
 	eventually(t, "it is undone", func() bool { return tree(t, dir) == before }, c.shown)
 	c.sees("Undone by alice")
+}
+
+// A rule of the firewall that cuts the bot off its SSH target takes itself back, and the bot finds that out
+// when the target answers again. What is rehearsed on a target over SSH is shown as well.
+func TestARuleThatCutsTheBotOffTakesItselfBack(t *testing.T) {
+	t.Parallel()
+	needstest.Program(t, "iptables", "apt-get install iptables")
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can change the firewall")
+	}
+	s := sshtest.Start(t, sshtest.Options{Shell: "bash", Root: true})
+	rule := fmt.Sprintf("INPUT -p tcp --dport %d -j DROP", s.Port)
+	there := func() bool {
+		return exec.CommandContext(t.Context(), "sh", "-c", "iptables -C "+rule+" 2>/dev/null").Run() == nil
+	}
+	t.Cleanup(func() { _ = exec.Command("sh", "-c", "iptables -D "+rule+" 2>/dev/null").Run() }) //nolint:noctx // the test is over
+	dir := t.TempDir()
+	model := newCrew(t,
+		part{"cut", []turn{{text: "I close the port.", calls: []call{shell("iptables -I " + rule)}}}},
+		part{"look", []turn{{text: "I make a file.", calls: []call{shell("touch " + filepath.Join(dir, "new"))}}}})
+	c := model.enter(t, fmt.Sprintf(`
+targets:
+  web-1: {kind: ssh, host: %s, port: %d, user: %s, identities: [%s], known_hosts: [%s], tmux: false, approvers: [oncall]}
+groups:
+  oncall: {web: [alice, bob]}
+policy: {approve: {keep_within: 8s}}
+`, s.Host, s.Port, s.User, s.KeyFile, s.KnownHosts))
+	c.previewed("look", "Rehearsed: creates "+filepath.Join(dir, "new"))
+	c.as("bob").press("deny:")
+	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
+	c.previewed("cut", "One press back: iptables -D INPUT 1")
+	c.as("bob").press("trial:")
+	eventually(t, "the port is closed", there, c.shown)
+	eventually(t, "the target took the rule back", func() bool { return !there() }, c.shown)
+	c.sees("Undone: nobody kept it")
 }

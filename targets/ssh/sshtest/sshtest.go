@@ -49,6 +49,8 @@ type Options struct {
 	Enrolled string
 	// Config are further lines of sshd_config.
 	Config string
+	// Root has root log in; only root can.
+	Root bool
 }
 
 // Server is a running sshd.
@@ -144,6 +146,10 @@ func (s *Server) login(shell string) {
 		me, err := user.Current()
 		s.must(err)
 		s.User, s.Home = me.Username, me.HomeDir
+		return
+	}
+	if s.o.Root {
+		s.User, s.Home = "root", "/root"
 		return
 	}
 	s.User = "cstest-" + filepath.Base(shell)
