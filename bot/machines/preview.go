@@ -36,7 +36,11 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 		found <- asked{impact.Of(ctx, a, l.proves, l), impact.BackFrom(ctx, a, l.proves, l)}
 	}()
 	r, err := l.rehearse(ctx)
-	f := <-found
+	var f asked
+	select {
+	case f = <-found:
+	case <-ctx.Done(): // a target that does not answer
+	}
 	p := impact.Preview(a, r, err, f.predicted)
 	if f.way.Kind == "" && p.Evidence == approvals.Rehearsed {
 		f.way = impact.BackFromFiles(r)

@@ -99,6 +99,7 @@ func TestARuleThatCutsTheBotOffTakesItselfBack(t *testing.T) {
 		part{"cut", []turn{{text: "I close the port.", calls: []call{shell("iptables -I " + rule)}}}},
 		part{"look", []turn{{text: "I make a file.", calls: []call{shell("touch " + filepath.Join(dir, "new"))}}}})
 	c := model.enter(t, fmt.Sprintf(`
+agent: {target: web-1}
 targets:
   web-1: {kind: ssh, host: %s, port: %d, user: %s, identities: [%s], known_hosts: [%s], tmux: false, approvers: [oncall]}
 groups:

@@ -186,20 +186,23 @@ func Run(ctx context.Context, t Target, s Spec) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	res, err := p.Wait()
+	res, err := wait(ctx, p)
 	switch {
 	case err != nil:
 		return Report{}, err
 	case res.Killed:
 		return Report{}, context.Cause(ctx)
-	case out.over:
+	}
+	printed, over := out.all()
+	switch {
+	case over:
 		return Report{}, NoneError{"changed too many files to list"}
-	case out.Len() == 0 && res.Code == 127:
+	case len(printed) == 0 && res.Code == 127:
 		return Report{}, NoneError{whys["tools"]}
-	case out.Len() == 0:
+	case len(printed) == 0:
 		return Report{}, NoneError{whys["mount"]}
 	}
-	r, err := parse(out.Bytes())
+	r, err := parse(printed)
 	if err != nil {
 		return Report{}, err
 	}
@@ -213,20 +216,61 @@ func Run(ctx context.Context, t Target, s Spec) (Report, error) {
 	return r, nil
 }
 
+// endWithin is how long a process may take to end that was killed. Who waits for a card does not wait
+// for more.
+const endWithin = 200 * time.Millisecond
+
+// wait waits for a process that the end of ctx kills. Nobody looks any more at one that does not end then.
+func wait(ctx context.Context, p backend.Process) (backend.Result, error) {
+	type end struct {
+		res backend.Result
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() { // until the process has ended
+		res, err := p.Wait()
+		ended <- end{res, err}
+	}()
+	select {
+	case e := <-ended:
+		return e.res, e.err
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(endWithin)
+	defer t.Stop()
+	select {
+	case e := <-ended:
+		return e.res, e.err
+	case <-t.C:
+		return backend.Result{Killed: true}, nil
+	}
+}
+
 // bounded keeps what is written, up to a limit.
 type bounded struct {
-	bytes.Buffer
 	most int
+
+	mu   sync.Mutex
+	buf  bytes.Buffer
 	over bool
 }
 
 // Write implements io.Writer.
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.most {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.buf.Len()+len(p) > b.most {
 		b.over = true
 		return len(p), nil
 	}
-	return b.Buffer.Write(p)
+	return b.buf.Write(p)
+}
+
+// all is what was written; over says that there was more.
+func (b *bounded) all() (out []byte, over bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Bytes(), b.over
 }
 
 // tail keeps the end of a standard error, and the launcher's lines in it.
