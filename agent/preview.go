@@ -13,9 +13,9 @@ import (
 const (
 	// previewWithin limits how long the preview of an action may take.
 	previewWithin = 3 * time.Second
-	// cardWaits is how long a card waits for its preview, so that most are posted with it. Later ones are
-	// added to the card.
-	cardWaits = 100 * time.Millisecond
+	// cardWaits is how long a card waits for its preview, so that quick ones need no second message to the
+	// network. Nobody notices it. Later ones are added to the card.
+	cardWaits = 20 * time.Millisecond
 )
 
 // previews finds out, beside the threads, what requested actions would do.
