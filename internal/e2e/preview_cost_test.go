@@ -34,7 +34,9 @@ func TestWhatAPreviewCosts(t *testing.T) {
 			c.tell("do")
 			until(func() bool { return len(c.buttons("approve:")) == 1 })
 			asked := time.Since(begin)
-			until(func() bool { return strings.Contains(c.lastCard(), "Rehearsed: ") || strings.Contains(c.lastCard(), "Unknown: ") })
+			until(func() bool {
+				return strings.Contains(c.lastCard(), "Rehearsed: ") || strings.Contains(c.lastCard(), "Unknown: ")
+			})
 			known := time.Since(begin)
 			if bob == nil {
 				bob = c.as("bob")

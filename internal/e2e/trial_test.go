@@ -93,7 +93,7 @@ func TestARuleThatCutsTheBotOffTakesItselfBack(t *testing.T) {
 	there := func() bool {
 		return exec.CommandContext(t.Context(), "sh", "-c", "iptables -C "+rule+" 2>/dev/null").Run() == nil
 	}
-	t.Cleanup(func() { _ = exec.Command("sh", "-c", "iptables -D "+rule+" 2>/dev/null").Run() }) //nolint:noctx // the test is over
+	t.Cleanup(func() { _ = exec.Command("sh", "-c", "iptables -D "+rule+" 2>/dev/null").Run() })
 	dir := t.TempDir()
 	model := newCrew(t,
 		part{"cut", []turn{{text: "I close the port.", calls: []call{shell("iptables -I " + rule)}}}},
