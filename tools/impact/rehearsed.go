@@ -19,12 +19,12 @@ func Preview(a approvals.Action, r rehearsal.Report, err error, predicted string
 	elsewhere := reachesMissing(a, r)
 	switch {
 	case err == nil && r.Complete() && !elsewhere:
-		return approvals.Preview{Evidence: approvals.Rehearsed, Text: Rehearsed(r)}
+		return approvals.Preview{Evidence: approvals.Rehearsed, Text: Rehearsed(a.Dir, r)}
 	case predicted != "":
 		return approvals.Preview{Evidence: approvals.Predicted, Text: predicted}
 	case err == nil:
 		text := beyond(r, elsewhere) + ", which a rehearsal can't show"
-		if lines := effects(r.Changes); len(lines) > 0 {
+		if lines := (teller{strings.TrimRight(a.Dir, "/")}).effects(r.Changes); len(lines) > 0 {
 			text += ". Of the files, it\n" + strings.Join(bounded(lines), "\n")
 		}
 		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: text}
@@ -35,9 +35,21 @@ func Preview(a approvals.Action, r rehearsal.Report, err error, predicted string
 	return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "not rehearsed (the target didn't answer in time)"}
 }
 
-// Rehearsed says what a rehearsal showed, the worst first.
-func Rehearsed(r rehearsal.Report) string {
-	lines := effects(r.Changes)
+// teller tells of changes to the people who know the working directory of the command.
+type teller struct{ dir string }
+
+// name is a path for people: relative below the working directory, which the card has too.
+func (t teller) name(p string) string {
+	if rest, ok := strings.CutPrefix(p, t.dir+"/"); ok && len(t.dir) > 1 {
+		p = rest
+	}
+	return show(p)
+}
+
+// Rehearsed says what a rehearsal showed of a command in a directory, the worst first.
+func Rehearsed(dir string, r rehearsal.Report) string {
+	t := teller{strings.TrimRight(dir, "/")}
+	lines := t.effects(r.Changes)
 	if r.Code != 0 {
 		failed := fmt.Sprintf("fails with status %d", r.Code)
 		if r.Error != "" {
@@ -126,31 +138,31 @@ func isWatched(p string) bool {
 
 // effects are the changes as lines: files that are watched by their names first, then what is lost, what
 // is different, what is new.
-func effects(changes []rehearsal.Change) []string {
+func (t teller) effects(changes []rehearsal.Change) []string {
 	var lines []string
 	byKind := map[rehearsal.ChangeKind][]rehearsal.Change{}
 	var emptied []rehearsal.Change
 	for _, c := range changes {
 		switch {
 		case isWatched(c.Path) && c.Kind != rehearsal.Touched:
-			lines = append(lines, one(c))
+			lines = append(lines, t.one(c))
 		case c.Kind == rehearsal.Written && c.After.Type == 'f' && c.After.Size == 0 && c.Before.Size > 0:
 			emptied = append(emptied, c)
 		default:
 			byKind[c.Kind] = append(byKind[c.Kind], c)
 		}
 	}
-	lines = append(lines, deletions(byKind[rehearsal.Deleted])...)
-	lines = append(lines, grouped("empties", emptied)...)
-	lines = append(lines, grouped("writes", byKind[rehearsal.Written])...)
-	lines = append(lines, grouped("changes permissions of", byKind[rehearsal.Attributes])...)
-	lines = append(lines, grouped("creates", outermost(byKind[rehearsal.Created]))...)
-	return append(lines, grouped("updates the timestamp of", byKind[rehearsal.Touched])...)
+	lines = append(lines, t.deletions(byKind[rehearsal.Deleted])...)
+	lines = append(lines, t.grouped("empties", emptied)...)
+	lines = append(lines, t.grouped("writes", byKind[rehearsal.Written])...)
+	lines = append(lines, t.grouped("changes permissions of", byKind[rehearsal.Attributes])...)
+	lines = append(lines, t.grouped("creates", outermost(byKind[rehearsal.Created]))...)
+	return append(lines, t.grouped("updates the timestamp of", byKind[rehearsal.Touched])...)
 }
 
 // one is the line of one change.
-func one(c rehearsal.Change) string {
-	p := show(c.Path)
+func (t teller) one(c rehearsal.Change) string {
+	p := t.name(c.Path)
 	switch c.Kind {
 	case rehearsal.Created:
 		switch c.After.Type {
@@ -193,7 +205,7 @@ func one(c rehearsal.Change) string {
 }
 
 // deletions are the lines of what is deleted: a directory stands for all that was in it.
-func deletions(all []rehearsal.Change) []string {
+func (t teller) deletions(all []rehearsal.Change) []string {
 	gone := map[string]bool{}
 	for _, c := range all {
 		gone[c.Path] = true
@@ -228,12 +240,12 @@ func deletions(all []rehearsal.Change) []string {
 		}
 		s := sums[c.Path]
 		if s.files == 0 {
-			lines = append(lines, "deletes the empty directory "+show(c.Path))
+			lines = append(lines, "deletes the empty directory "+t.name(c.Path))
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("deletes %s with %s (%s)", show(c.Path), count(s.files, "file", "files"), size(s.bytes)))
+		lines = append(lines, fmt.Sprintf("deletes %s with %s (%s)", t.name(c.Path), count(s.files, "file", "files"), size(s.bytes)))
 	}
-	return append(lines, grouped("deletes", files)...)
+	return append(lines, t.grouped("deletes", files)...)
 }
 
 // outermost are the changes without those below another one.
@@ -247,11 +259,11 @@ func outermost(all []rehearsal.Change) []rehearsal.Change {
 
 // grouped are the lines of changes of one kind: each by itself if there are few, else one for each
 // directory.
-func grouped(verb string, all []rehearsal.Change) []string {
+func (t teller) grouped(verb string, all []rehearsal.Change) []string {
 	if len(all) <= 2 {
 		var lines []string
 		for _, c := range all {
-			lines = append(lines, one(c))
+			lines = append(lines, t.one(c))
 		}
 		return lines
 	}
@@ -278,7 +290,7 @@ func grouped(verb string, all []rehearsal.Change) []string {
 			rest.files, rest.bytes = rest.files+g.files, rest.bytes+g.bytes
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s %s (%s) in %s", verb, count(g.files, "file", "files"), size(g.bytes), show(g.dir)))
+		lines = append(lines, fmt.Sprintf("%s %s (%s) in %s", verb, count(g.files, "file", "files"), size(g.bytes), t.name(g.dir)))
 	}
 	if rest.files > 0 {
 		lines = append(lines, fmt.Sprintf("%s %s (%s) elsewhere", verb, count(rest.files, "file", "files"), size(rest.bytes)))

@@ -32,6 +32,7 @@ func TestARehearsalIsToldTheWorstFirst(t *testing.T) {
 		changes []rehearsal.Change
 		want    string
 	}{
+		"below the directory":  {[]rehearsal.Change{changed(rehearsal.Created, "/srv/a/b", rehearsal.Entry{}, regular(1)), changed(rehearsal.Created, "/srv2/a", rehearsal.Entry{}, regular(1))}, "creates a/b (1 byte)\ncreates /srv2/a (1 byte)"},
 		"nothing":              {nil, "changes no files"},
 		"a directory":          {append([]rehearsal.Change{changed(rehearsal.Deleted, "/var/log/app", dir, rehearsal.Entry{})}, logs...), "deletes /var/log/app with 214 files (214 MB)"},
 		"its files":            {logs, "deletes 214 files (214 MB) in /var/log/app"},
@@ -46,18 +47,18 @@ func TestARehearsalIsToldTheWorstFirst(t *testing.T) {
 		"names that lie":       {[]rehearsal.Change{changed(rehearsal.Deleted, "/x\ndeletes nothing", regular(1), rehearsal.Entry{})}, `deletes /x\ndeletes nothing (1 byte)`},
 		"something for a file": {[]rehearsal.Change{changed(rehearsal.Written, "/x", regular(1), dir)}, "replaces /x"},
 	} {
-		if got := Rehearsed(rehearsal.Report{Changes: tc.changes}); got != tc.want {
+		if got := Rehearsed("/srv", rehearsal.Report{Changes: tc.changes}); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
-	if got := Rehearsed(rehearsal.Report{Code: 2, Error: "no such thing"}); got != "fails with status 2: no such thing" {
+	if got := Rehearsed("/srv", rehearsal.Report{Code: 2, Error: "no such thing"}); got != "fails with status 2: no such thing" {
 		t.Errorf("%q", got)
 	}
 	var many []rehearsal.Change
 	for i := range 40 {
 		many = append(many, changed(rehearsal.Written, fmt.Sprintf("/etc/cron.d/%d", i), regular(1), regular(2)))
 	}
-	if lines := strings.Split(Rehearsed(rehearsal.Report{Changes: many}), "\n"); len(lines) != maxLines || lines[maxLines-1] != "and 29 more lines" {
+	if lines := strings.Split(Rehearsed("/srv", rehearsal.Report{Changes: many}), "\n"); len(lines) != maxLines || lines[maxLines-1] != "and 29 more lines" {
 		t.Errorf("%q", lines)
 	}
 }
