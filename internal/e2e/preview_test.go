@@ -97,7 +97,7 @@ func TestACardSaysWhatARehearsalShowed(t *testing.T) {
 			t.Cleanup(c.b.endTerminals)
 			for _, tc := range []struct{ word, want string }{
 				{"logs", "Rehearsed: creates " + cronOf(dir) + " (0 bytes)\ndeletes " + dir + "/log with 2 files (3 bytes); writes "},
-				{"network", "Unknown: it uses the network, which a rehearsal can't show. Of the files, it\ndeletes " + dir + "/keep (0 bytes)"},
+				{"network", "Unknown: it uses the network, which a rehearsal can't show. File changes:\ndeletes " + dir + "/keep (0 bytes)"},
 				{"kill", "Predicted: "},
 				{"slow", "Unknown: not rehearsed (took longer than 2 s)"},
 				{"fails", "Rehearsed: fails with status 1: rm: cannot remove '" + dir + "/none': No such file or directory"},

@@ -25,7 +25,7 @@ func Preview(a approvals.Action, r rehearsal.Report, err error, predicted string
 	case err == nil:
 		text := beyond(r, elsewhere) + ", which a rehearsal can't show"
 		if lines := (teller{strings.TrimRight(a.Dir, "/")}).effects(r.Changes); len(lines) > 0 {
-			text += ". Of the files, it\n" + strings.Join(bounded(lines), "\n")
+			text += ". File changes:\n" + strings.Join(bounded(lines), "\n")
 		}
 		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: text}
 	}

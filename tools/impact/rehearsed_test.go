@@ -75,7 +75,7 @@ func TestOnlyWhatAViewShowsWholeIsCalledRehearsed(t *testing.T) {
 		want      string
 	}{
 		"all of it":           {report: rehearsal.Report{Changes: deleted}, predicted: "p", evidence: approvals.Rehearsed, want: "deletes /x (1 byte)"},
-		"a connection":        {report: rehearsal.Report{Changes: deleted, Hits: hit(backend.HitConnect, "")}, evidence: approvals.UnknownEffect, want: "it uses the network, which a rehearsal can't show. Of the files, it\ndeletes /x (1 byte)"},
+		"a connection":        {report: rehearsal.Report{Changes: deleted, Hits: hit(backend.HitConnect, "")}, evidence: approvals.UnknownEffect, want: "it uses the network, which a rehearsal can't show. File changes:\ndeletes /x (1 byte)"},
 		"a socket":            {report: rehearsal.Report{Hits: hit(backend.HitConnect, "/run/docker.sock")}, evidence: approvals.UnknownEffect, want: "it connects to /run/docker.sock, which a rehearsal can't show"},
 		"predicted":           {report: rehearsal.Report{Hits: hit(backend.HitSignal, "")}, predicted: "ends nginx", evidence: approvals.Predicted, want: "ends nginx"},
 		"a process left":      {report: rehearsal.Report{Left: true, Hits: hit(backend.HitList, "")}, evidence: approvals.UnknownEffect, want: "it lists processes and leaves a process running, which a rehearsal can't show"},
