@@ -197,7 +197,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if c.Name == spend.Tool {
 			found.Text = w.spendingImpact(ctx)
 		} else if !s.turn.covered() {
-			found = w.preview(ctx, plan.Action)
+			found = w.preview(ctx, plan)
 		}
 		p.Preview = found.Preview
 		var ask history.Ask
@@ -351,7 +351,12 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		if err := w.fence.Check(tx); err != nil {
 			return err
 		}
-		permit, rec, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
+		if asked, _ := (approvals.Ledger{}).Get(tx, id); asked.Trial.For > 0 && !plan.Undoable {
+			why = "it was approved to undo itself, and nothing would set the timer"
+			w.a.cfg.Gate.Cancel(tx, id, self, why)
+		} else {
+			permit, rec, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
+		}
 		switch {
 		case why != "":
 			text := tools.ErrorText(tools.Failed("approved, but not run: %s. Propose it again if it is still needed", strings.TrimSuffix(why, ".")))

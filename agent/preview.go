@@ -8,6 +8,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/store"
+	"countersign/tools"
 )
 
 const (
@@ -61,14 +62,17 @@ func (p *preview) drop() {
 	*p = preview{}
 }
 
-// preview begins to find out what an action would do, and returns when that is known or the card has
-// waited for it.
-func (w *worker) preview(ctx context.Context, a approvals.Action) preview {
+// preview begins to find out what a plan would do, and returns when that is known or the card has waited
+// for it. Only a plan that notes its way back promises one.
+func (w *worker) preview(ctx context.Context, plan tools.Plan) preview {
 	ctx, cancel := context.WithTimeout(ctx, previewWithin)
 	found := make(chan approvals.Preview, 1)
 	w.a.previews.Go(func() {
 		defer cancel()
-		p := w.a.cfg.Desk.Preview(ctx, a)
+		p := w.a.cfg.Desk.Preview(ctx, plan.Action)
+		if !plan.Undoable {
+			p.Back = approvals.Back{}
+		}
 		p.Text, p.Back.Text = w.a.cfg.Redact(p.Text), w.a.cfg.Redact(p.Back.Text)
 		found <- p
 	})

@@ -108,6 +108,9 @@ type Plan struct {
 	// Notes means that running it begins with a durable note in the bot's store. What was stored
 	// before that note is durable with it.
 	Notes bool
+	// Undoable means that running it notes how it can be undone, and sets the timer of a change that was
+	// approved to undo itself. Without it no such approval may be used.
+	Undoable bool
 	// Nested, if set, means that the conversation itself does the call, as nested work, whose
 	// result is the call's result. Running the plan is an error.
 	Nested *Nested

@@ -436,12 +436,17 @@ func (g *Gate) Preview(tx store.Tx, id approvals.ID, p approvals.Preview) {
 }
 
 func (g *Gate) setTimer(tx store.Tx, rec approvals.Record, at time.Time) {
+	g.putTimer(tx, rec, approvals.ItemExpire, at)
+}
+
+// putTimer puts an item into the request's thread when it is time.
+func (g *Gate) putTimer(tx store.Tx, rec approvals.Record, kind string, at time.Time) {
 	body, err := json.Marshal(decision{Approval: rec.ID, Call: rec.Call})
 	if err != nil {
 		store.Abort(err)
 	}
 	queue.PutAt(tx, at, queue.Item{
-		ID: fmt.Sprintf("expire/%s/%d", rec.ID, at.UnixNano()), Thread: string(rec.Thread), Kind: approvals.ItemExpire, Body: body, At: g.cfg.Now(),
+		ID: fmt.Sprintf("%s/%s/%d", kind, rec.ID, at.UnixNano()), Thread: string(rec.Thread), Kind: kind, Body: body, At: g.cfg.Now(),
 	})
 }
 

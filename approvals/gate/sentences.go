@@ -18,6 +18,7 @@ const (
 	sayBotsReview     = "Bots can't review."
 	sayElsewhere      = "You can't do this from here, because nothing tells whether you're the person who asked, under another name. Do it in the thread. You can deny from here."
 	sayNoGlass        = "Nobody can break glass here: the policy names no group under break_glass for this. To add one, see countersign docs policy-order."
+	sayNoTrial        = "This command can't undo itself. Approve or deny it."
 	sayOnceOnly       = "This can only be approved once. Press Approve."
 	sayApproved       = "Approved."
 	sayDenied         = "Denied."

@@ -1,8 +1,6 @@
 package gate
 
 import (
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"countersign/adapters/chat"
@@ -10,7 +8,6 @@ import (
 	"countersign/approvals/card"
 	"countersign/store"
 	"countersign/store/outbox"
-	"countersign/store/queue"
 )
 
 const (
@@ -24,18 +21,8 @@ const (
 func (g *Gate) beginTrial(tx store.Tx, rec approvals.Record) {
 	if rec.Trial.Open() {
 		g.updateTrial(tx, rec)
-		g.trialTimer(tx, rec, rec.Trial.Until.Add(trialSlack))
+		g.putTimer(tx, rec, approvals.ItemTrial, rec.Trial.Until.Add(trialSlack))
 	}
-}
-
-func (g *Gate) trialTimer(tx store.Tx, rec approvals.Record, at time.Time) {
-	body, err := json.Marshal(decision{Approval: rec.ID, Call: rec.Call})
-	if err != nil {
-		store.Abort(err)
-	}
-	queue.PutAt(tx, at, queue.Item{
-		ID: fmt.Sprintf("trial/%s/%d", rec.ID, at.UnixNano()), Thread: string(rec.Thread), Kind: approvals.ItemTrial, Body: body, At: g.cfg.Now(),
-	})
 }
 
 func (g *Gate) updateTrial(tx store.Tx, rec approvals.Record) chat.Card {
@@ -51,7 +38,7 @@ func (g *Gate) TrialDue(tx store.Tx, id approvals.ID) bool {
 	if !ok || !rec.Trial.Open() {
 		return false
 	}
-	g.trialTimer(tx, rec, g.cfg.Now().Add(trialEvery))
+	g.putTimer(tx, rec, approvals.ItemTrial, g.cfg.Now().Add(trialEvery))
 	return true
 }
 

@@ -339,6 +339,8 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 		return saySignerNoApprover(name(b.signer), who)
 	case b.Grant && rec.Require.Grant <= 0:
 		return sayOnceOnly
+	case b.Trial && (rec.Require.KeepWithin <= 0 || !rec.Preview.Back.Timed):
+		return sayNoTrial
 	}
 	return ""
 }

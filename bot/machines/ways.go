@@ -54,8 +54,7 @@ func PruneWays(tx store.Tx, before time.Time, limit int) int {
 
 // Begin implements shell.Ways.
 func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action) error {
-	o := w.m.State()
-	if o == nil || o.Caps.Bash == "" || w.m.opts.DB == nil {
+	if w.m.opts.DB == nil {
 		return nil
 	}
 	id := approvals.NewID(thread, call)
@@ -66,12 +65,19 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 	}); err != nil {
 		return err
 	}
+	trial := rec.Trial.For > 0
+	o := w.m.State()
+	switch usable := o != nil && o.Caps.Bash != ""; {
+	case !usable && trial:
+		return errors.New("it was approved to undo itself, and the target isn't reachable to set the timer")
+	case !usable:
+		return nil
+	}
 	l := looker{w.m.opts.Classify, w.m, o, a}
 	k := keptWay{Thread: thread, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: impact.BackFrom(ctx, a, l.proves, l)}
 	if b := rec.Preview.Back; k.Way.Kind == "" && b.Kind == approvals.OnePress && len(b.Keep)+len(b.Made) > 0 {
 		k.Way = w.keepFiles(ctx, o, id, b)
 	}
-	trial := rec.Trial.For > 0
 	switch {
 	case k.Way.Kind != approvals.OnePress && trial:
 		return errors.New("it was approved to undo itself, and there is no way back any more")

@@ -115,3 +115,31 @@ policy: {approve: {keep_within: 8s}}
 	eventually(t, "the target took the rule back", func() bool { return !there() }, c.shown)
 	c.sees("Undone: nobody kept it")
 }
+
+// What nothing would set a timer for isn't offered to undo itself, and can't be approved so by a press of
+// one's own making.
+func TestWhatCannotUndoItselfIsNotApprovedSo(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can make a view of the files")
+	}
+	file := filepath.Join(t.TempDir(), "new")
+	model := newCrew(t, part{"later", []turn{{text: "I do it.", calls: []call{{"run_shell", give(map[string]any{
+		"command": "touch " + file, "wait": false, "risk": "low", "mutation": true, "privesc": false, "why": "the test asks for it",
+	})}}}}})
+	c := model.enter(t, strings.Replace(trialConfig, "tmux: false, ", "", 1))
+	c.previewed("later", "Rehearsed: creates "+file)
+	if page := c.page(); strings.Contains(page, "One press back") || len(c.buttons("trial:")) > 0 {
+		t.Errorf("it is offered a way back: %s", page)
+	}
+	approve := c.buttons("approve:")[0]
+	if said := c.as("bob").click("trial:" + strings.TrimPrefix(approve, "approve:")); !strings.Contains(said, "can't undo itself") {
+		t.Errorf("%q", said)
+	}
+	if len(c.buttons("approve:")) != 1 {
+		t.Errorf("it was decided: %s", c.page())
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("it ran")
+	}
+}

@@ -99,23 +99,23 @@ func (a Account) String() string {
 // Command is the program that makes a view and runs a launcher in it, which then runs a program, as root.
 // What it prints is for [Run].
 func Command(s Spec, a Account, launcher []string) []string {
-	input := "none"
-	if s.Terminal {
-		input = "silent"
-	}
 	argv := []string{"unshare", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", "/bin/sh", "-c", viewScript, "view",
-		strconv.Itoa(Memory), strconv.Itoa(Processes), strconv.Itoa(int(Within.Seconds()) + 1), s.Dir, input, insideScript, a.String()}
+		strconv.Itoa(Memory), strconv.Itoa(Processes), strconv.Itoa(int(Within.Seconds()) + 1), s.Dir, s.input(), insideScript, a.String()}
 	return append(append(append(append(argv, s.Env...), launcher...), "/bin/sh", "-c", commandScript, "command"), s.Argv...)
+}
+
+// input is what the program reads, as view.sh has it.
+func (s Spec) input() string {
+	if s.Terminal {
+		return "silent"
+	}
+	return "none"
 }
 
 // command is the program that Run starts.
 func (s Spec) command(ctx context.Context, t Target, token string) ([]string, error) {
 	if s.Sudo {
-		input := "none"
-		if s.Terminal {
-			input = "silent"
-		}
-		return append(append(append([]string{"sudo", "-n", "--", Helper, "view", token, s.Dir, input}, s.Env...), "--"), s.Argv...), nil
+		return append(append(append([]string{"sudo", "-n", "--", Helper, "view", token, s.Dir, s.input()}, s.Env...), "--"), s.Argv...), nil
 	}
 	launcher, err := t.Launcher(ctx, token, backend.Lock{Files: true})
 	if errors.Is(err, backend.ErrNoLock) {

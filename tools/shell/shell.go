@@ -295,10 +295,12 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Dir, a.Files = k.binding.dir, k.binding.files
 	k.noteSight(c)
-	if !k.read && !k.wait.dispatch {
+	undoable := !k.read && !k.wait.dispatch && t.cfg.Ways != nil
+	if undoable {
 		run = t.undoable(c, a, run)
 	}
 	p := tools.Planned(a, k.args.Claim(), run)
+	p.Undoable = undoable
 	p.Notes = !k.read && (a.Pane != "" || t.cfg.Journal != nil)
 	return p, nil
 }

@@ -27,9 +27,6 @@ type Ways interface {
 
 // undoable makes a run note how it can be undone.
 func (t *tool) undoable(c tools.Call, a approvals.Action, run runFunc) runFunc {
-	if t.cfg.Ways == nil {
-		return run
-	}
 	return func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		if err := t.cfg.Ways.Begin(ctx, c.Thread, c.ID, a); err != nil {
 			return tools.Result{}, &tools.Error{Kind: tools.ExecutionFailed, Sentence: "not run: " + err.Error(), Cause: err, NotStarted: true}
