@@ -86,7 +86,7 @@ func (w *worker) preview(ctx context.Context, plan tools.Plan) preview {
 	}
 }
 
-// previewLater adds to a filed request what is found out later. The worker may have ended by then.
+// previewLater adds a late preview to a filed request. The worker may have ended by then.
 func (w *worker) previewLater(ctx context.Context, id approvals.ID, p preview) {
 	if p.later == nil {
 		return

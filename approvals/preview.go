@@ -48,7 +48,7 @@ type Back struct {
 // IsZero reports whether the preview says nothing.
 func (p Preview) IsZero() bool { return p.Evidence == "" && p.Text == "" && p.Back.Kind == "" }
 
-// Preview adds what was found out about a request after it was filed. ok is false if it is decided
+// Preview adds a late preview to a request. ok is false if it is decided
 // already, or there is no such request.
 func (Ledger) Preview(tx store.Tx, id ID, p Preview) (r Record, ok bool) {
 	if r, ok = store.Load[Record](tx, recordKey(id)); !ok || r.State != Pending {

@@ -427,7 +427,7 @@ func (g *Gate) Ask(tx store.Tx, req approvals.Request) approvals.Record {
 	return rec
 }
 
-// Preview adds to a request's card what was found out about it after it was filed. It does nothing for
+// Preview adds a late preview to a request and its card. It does nothing for
 // one that is decided.
 func (g *Gate) Preview(tx store.Tx, id approvals.ID, p approvals.Preview) {
 	if rec, ok := g.ledger.Preview(tx, id, p); ok {

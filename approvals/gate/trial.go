@@ -55,8 +55,8 @@ func (g *Gate) MayKeep(tx store.Tx, c chat.Click, id approvals.ID, keep bool) st
 	return g.refusal(tx, rec, Ballot{Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Approve: keep, Via: ViaButton})
 }
 
-// EndTrial notes how a trial ended, on its card too, which it returns. It changes nothing, and says so, if
-// the trial has ended already.
+// EndTrial records how a trial ended and returns its updated card. changed is false if
+// the trial had already ended.
 func (g *Gate) EndTrial(tx store.Tx, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) (c chat.Card, changed bool) {
 	rec, ok := g.ledger.EndTrial(tx, id, end, by, note)
 	if ok {

@@ -3,7 +3,7 @@
 // reason to run anything.
 //
 // A command that nobody has approved runs here, so it is held twice. The view is a copy-on-write
-// overlay of every file system, in mount, process, network, IPC and host name namespaces of its own:
+// overlay of every file system, in mount, process, network, IPC and host name namespaces:
 // there are no processes, sockets and devices of the machine in it, no network, and what it writes lies
 // in memory that goes with it. And the command runs under a lock (backend.Lock.Files) that refuses
 // everything but files of the view, whatever the view may let through. What the lock refuses says at

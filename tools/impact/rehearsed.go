@@ -257,7 +257,7 @@ func outermost(all []rehearsal.Change) []rehearsal.Change {
 	return slices.DeleteFunc(slices.Clone(all), func(c rehearsal.Change) bool { return made[path.Dir(c.Path)] })
 }
 
-// grouped are the lines of changes of one kind: each by itself if there are few, else one for each
+// grouped returns lines for changes of one kind: one for each change if there are few, else one for each
 // directory.
 func (t teller) grouped(verb string, all []rehearsal.Change) []string {
 	if len(all) <= 2 {
