@@ -57,6 +57,8 @@ type Gate interface {
 	Ask(tx store.Tx, r approvals.Request) approvals.Record
 	// Fold says why a program's request must not be filed: it repeats one, or there are too many.
 	Fold(tx store.Tx, r approvals.Request) (why string)
+	// Receipt adds what a request really changed to it.
+	Receipt(tx store.Tx, id approvals.ID, r approvals.Receipt)
 	// Preview adds the preview to a filed request.
 	Preview(tx store.Tx, id approvals.ID, p approvals.Preview)
 	// TrialDue reports whether a change on trial has to be looked at, MayKeep why a person may not keep or

@@ -191,7 +191,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if did.tried != "" {
 			return w.recordTried(ctx, s, p, did.tried)
 		}
-		return w.recordRun(ctx, s, plan.Action, *r, false, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
+		return w.recordRun(ctx, s, plan.Action, *r, did.undo, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case approvals.Ask:
 		var found preview
 		if c.Name == spend.Tool {
@@ -401,13 +401,19 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 // recordChange stores the result of an approved run.
 func (w *worker) recordChange(ctx context.Context, s step, id approvals.ID, a approvals.Action, r *history.Result, did runFacts) error {
 	r.Changed = true
-	return w.recordRun(ctx, s, a, *r, did.undo, func(tx store.Tx, o approvals.Outcome) {
+	receipt, there := w.receipt(did.receipt)
+	err := w.recordRun(ctx, s, a, *r, did.undo, func(tx store.Tx, o approvals.Outcome) {
 		if r.Unknown {
 			w.a.cfg.Gate.Lost(tx, id)
 		} else {
 			w.a.cfg.Gate.Finish(tx, id, o)
+			w.a.cfg.Gate.Receipt(tx, id, receipt)
 		}
 	})
+	if err == nil && !there {
+		w.receiptLater(ctx, id, did.receipt)
+	}
+	return err
 }
 
 // resume goes on with a call that has an intent and no outcome: the bot went away during the
@@ -514,8 +520,9 @@ func (w *worker) afterAbandon(ctx context.Context) error {
 
 // runFacts is what perform reports besides the result.
 type runFacts struct {
-	undo  bool   // the change can be undone
-	tried string // see tools.Result
+	undo    bool                     // the change can be undone
+	receipt <-chan approvals.Receipt // see tools.Result
+	tried   string                   // see tools.Result
 }
 
 // perform runs a call and streams its output to the thread. card is the key of the post with
@@ -603,7 +610,7 @@ func (w *worker) perform(
 	w.a.mu.Lock()
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
-	return r, runFacts{res.Undo, w.a.cfg.Redact(res.Tried)}
+	return r, runFacts{res.Undo, res.Receipt, w.a.cfg.Redact(res.Tried)}
 }
 
 // resultHash identifies a result, so that repetitions can be recognised. It leaves out

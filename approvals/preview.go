@@ -21,6 +21,9 @@ type Preview struct {
 	Evidence Evidence `json:"evidence,omitempty"`
 	Text     string   `json:"text,omitempty"`
 	Back     Back     `json:"back,omitzero"`
+	// Files are the names that the rehearsal changed, for the receipt: absolute paths. One with "/" at its
+	// end stands for many in that directory.
+	Files []string `json:"files,omitempty"`
 }
 
 // BackKind says how an action can be undone.

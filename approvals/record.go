@@ -48,6 +48,8 @@ type Record struct {
 	// Preview and Taint inform the approvers: what the action would do, and which
 	// untrusted source its words come from. Neither is part of the digest.
 	Preview Preview `json:"preview,omitzero"`
+	// Receipt is what it changed, of one that ran.
+	Receipt Receipt `json:"receipt,omitzero"`
 	// Trial says that the change undoes itself unless somebody keeps it.
 	Trial Trial  `json:"trial,omitzero"`
 	Taint string `json:"taint,omitempty"`

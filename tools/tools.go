@@ -175,6 +175,9 @@ type Result struct {
 	Tried string
 	// Undo means that the tool undo can undo the change.
 	Undo bool
+	// Receipt yields what a change really changed, as far as the target can tell, once and soon; nil if
+	// nobody looked.
+	Receipt <-chan approvals.Receipt
 	// Text is the form for people; "" means that Value is shown.
 	Text string
 }

@@ -280,7 +280,7 @@ type Card struct {
 	Body    string   `json:"body,omitempty"`
 	// Steps are how far the steps of a plan are: Body has a line for each after its first.
 	Steps   []StepState `json:"steps,omitempty"`
-	Warn    []string    `json:"warn,omitempty"`   // sentences that must stand out, the worst first
+	Warn    []string    `json:"warn,omitempty"`   // sentences that must stand out, the worst first; of a Final card, about what happened
 	Why     string      `json:"why,omitempty"`    // the agent's own words, to be shown as a quotation
 	Footer  string      `json:"footer,omitempty"` // who asked, and who may decide
 	Expires time.Time   `json:"expires,omitzero"` // of an open card

@@ -337,10 +337,14 @@ func (t *timeline) outcome(k *call) string {
 		return "**failed**"
 	default:
 	}
-	if known {
-		return fmt.Sprintf("exit code %d", code)
+	approved := ""
+	if k.rec != nil && k.rec.Receipt.AsApproved {
+		approved = ", " + k.rec.Receipt.Sentence()
 	}
-	return "done"
+	if known {
+		return fmt.Sprintf("exit code %d", code) + approved
+	}
+	return "done" + approved
 }
 
 // request describes a request.
@@ -423,6 +427,16 @@ func (t *timeline) line(l *audit.Line) {
 		t.add(l.At, "", "%s ended what was approved for a while%s", who, note)
 	case audit.Reviewed:
 		t.add(l.At, "", "%s reviewed request %s, which one person had decided alone%s", who, id, note)
+	case audit.Kept:
+		t.add(l.At, "", "%s kept the change of request %s", who, id)
+	case audit.Undone:
+		t.add(l.At, "", "The change of request %s was undone%s", id, note)
+	case audit.UndoFailed:
+		t.add(l.At, "", "**The change of request %s couldn't be undone**%s", id, note)
+	case audit.Receipt:
+		if strings.HasPrefix(e.Note, "Also") {
+			t.add(l.At, "", "**More than was shown**, by request %s%s", id, note)
+		}
 	case audit.Policy:
 		t.add(l.At, "", "The policy changed%s", note)
 	}

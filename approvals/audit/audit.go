@@ -65,6 +65,7 @@ const (
 	Invalid    = "invalid" // what would run is not what was approved
 	Edited     = "edited"
 	Repeated   = "asked again" // by the same program
+	Receipt    = "receipt"     // what it really changed
 	// How a change on trial ended (approvals.TrialEnd).
 	Kept       = "kept"
 	Undone     = "undone"
@@ -78,7 +79,7 @@ const (
 func Known() []string {
 	return []string{
 		Asked, Approved, Denied, Refused, Escalated, BreakGlass, Reviewed, Granted, Revoked, Allowed, Forbidden, Running, Done, Unknown, Unstarted,
-		Expired, Cancelled, Invalid, Edited, Repeated, Kept, Undone, UndoFailed, NotRun, Policy,
+		Expired, Cancelled, Invalid, Edited, Repeated, Receipt, Kept, Undone, UndoFailed, NotRun, Policy,
 	}
 }
 

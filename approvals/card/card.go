@@ -86,6 +86,9 @@ func New(r approvals.Record, notice string) chat.Card {
 	if r.State != approvals.Pending {
 		c.Final = true
 		c.Body = ending(r)
+		if len(r.Receipt.Also) > 0 {
+			c.Tone, c.Warn = chat.ToneBad, []string{line(r.Receipt.Sentence())}
+		}
 		if r.Action.Whole && r.Action.Kind == approvals.KindChange && len(r.Action.Steps) == 0 { // a diff says little in one line
 			c.Details = append([]chat.Field{{Name: "Change", Value: code}}, c.Details...)
 			c.Code = ""
@@ -574,6 +577,7 @@ func details(r approvals.Record, summary string) []chat.Field {
 	if len(r.Engine.Reasons) > 0 {
 		analysis += ": " + strings.Join(r.Engine.Reasons, "; ")
 	}
+	add("Receipt", receiptOf(r.Receipt))
 	add("Analysis", line(analysis))
 	if r.Claim.Given {
 		change, priv := "no change", ""
@@ -949,6 +953,9 @@ func ending(r approvals.Record) string {
 		s = approved + "running"
 	case approvals.Done:
 		s = approved + result(r.Outcome)
+		if r.Receipt.AsApproved {
+			s += " · " + r.Receipt.Sentence()
+		}
 	case approvals.OutcomeUnknown:
 		s = approved + sayUnknown
 	case approvals.Denied:

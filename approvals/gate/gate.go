@@ -435,6 +435,17 @@ func (g *Gate) Preview(tx store.Tx, id approvals.ID, p approvals.Preview) {
 	}
 }
 
+// Receipt adds what a request really changed to it and its card. It does nothing for one that did not run.
+func (g *Gate) Receipt(tx store.Tx, id approvals.ID, r approvals.Receipt) {
+	if r.IsZero() {
+		return
+	}
+	if rec, ok := g.ledger.Receipt(tx, id, r); ok {
+		g.audit(tx, rec, audit.Receipt, "", string(r.Method), r.Sentence())
+		g.updateCard(tx, rec, "")
+	}
+}
+
 func (g *Gate) setTimer(tx store.Tx, rec approvals.Record, at time.Time) {
 	g.putTimer(tx, rec, approvals.ItemExpire, at)
 }

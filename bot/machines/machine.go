@@ -111,6 +111,8 @@ type Machine struct {
 		err error      // why it cannot rehearse
 	}
 
+	watches watches
+
 	ping struct {
 		mu   sync.Mutex // held while it is asked
 		at   time.Time

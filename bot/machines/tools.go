@@ -36,7 +36,7 @@ func (m *Machine) tools(o *Opened) (map[string]tools.Tool, error) {
 	cfg := shell.Config{
 		Target: m.Target, User: o.Caps.User, Dir: m.Config.Dir, Classify: m.opts.Classify, Notice: o.Notice, Journal: plainJournal{m},
 		Reads: func(lock bool) approvals.Reads { return m.opts.Reads(m.Name, lock) }, Once: m.opts.Single,
-		RunAs: m.Config.RunAs, Ways: ways{m},
+		RunAs: m.Config.RunAs, Ways: ways{m}, Receipts: receipts{m},
 	}
 	if o.Book != nil {
 		cfg.Sessions = o.Book // a nil book would not be a nil interface

@@ -37,13 +37,15 @@ type keptWay struct {
 
 func wayKey(id approvals.ID) []byte { return store.Key("way", string(id)) }
 
-// PruneWays deletes up to limit ways of commands that ran before a time and returns how many.
+// PruneWays deletes up to limit ways back and looks of commands that ran before a time and returns how many.
 func PruneWays(tx store.Tx, before time.Time, limit int) int {
 	var old [][]byte
-	start, end := store.Prefix("way")
-	for key := range tx.Scan(start, end) {
-		if w, ok := store.Load[keptWay](tx, key); ok && w.At.Before(before) && len(old) < limit {
-			old = append(old, bytes.Clone(key))
+	for _, of := range []string{"way", "receipt"} {
+		start, end := store.Prefix(of)
+		for key := range tx.Scan(start, end) {
+			if w, ok := store.Load[struct{ At time.Time }](tx, key); ok && w.At.Before(before) && len(old) < limit {
+				old = append(old, bytes.Clone(key))
+			}
 		}
 	}
 	for _, key := range old {

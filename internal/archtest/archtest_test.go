@@ -68,6 +68,7 @@ var inside = map[string]string{
 	"targets/local":     "targets/backend targets/follow targets/lock targets/lock/helper",
 	"targets/lock":      "targets/backend targets/lock targets/rehearsal",
 	"targets/rehearsal": "targets/backend",
+	"targets/receipt":   "targets/backend",
 	"targets/remote":    "targets/backend targets/follow targets/lock targets/lock/helper",
 	"targets/ssh":       "signer/wire targets/backend targets/follow targets/remote",
 	"targets/container": "targets/backend targets/local targets/remote",
@@ -86,7 +87,7 @@ var inside = map[string]string{
 	"tools/code/wire":   "",
 	"tools/delegate":    "approvals approvals/risk tools tools/plan",
 	"tools/hostkey":     "approvals approvals/risk store tools targets/backend targets/ssh",
-	"tools/impact":      "approvals approvals/argv approvals/risk targets/backend targets/rehearsal",
+	"tools/impact":      "approvals approvals/argv approvals/risk targets/backend targets/receipt targets/rehearsal",
 	"tools/output":      "approvals approvals/risk store store/aging tools tools/truncate",
 	"tools/process":     "approvals approvals/risk store tools targets/backend tools/shell",
 	"tools/shell":       "approvals approvals/risk internal/failpoint tools targets/backend targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
@@ -130,7 +131,7 @@ var inside = map[string]string{
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
 	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
-	"bot/machines": "adapters/chat approvals approvals/risk internal/config signer/client signer/wire store targets/backend targets/container targets/local targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
+	"bot/machines": "adapters/chat approvals approvals/risk internal/config signer/client signer/wire store targets/backend targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
 	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/enroll internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer targets/backend targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
 	"cmd/countersign-hook":    "internal/hook",

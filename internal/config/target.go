@@ -76,6 +76,8 @@ type TargetConfig struct {
 	// Rehearse is RehearseOff where commands are not rehearsed before their cards, and RehearseSudo where
 	// the account may run rehearsal.Helper under sudo; "" rehearses them where the account is root.
 	Rehearse string `yaml:"rehearse,omitempty"`
+	// Receipts is ReceiptsOff where nobody looks at what approved commands really change.
+	Receipts string `yaml:"receipts,omitempty"`
 	// Users are the groups whose members may use the target, and Channels where
 	// ("slack:C0123456", "web"); empty means everybody, everywhere.
 	Users    []string `yaml:"users,omitempty"`
@@ -96,6 +98,9 @@ const (
 	RehearseOff  = "off"
 	RehearseSudo = "sudo"
 )
+
+// ReceiptsOff is the one value of a target's Receipts.
+const ReceiptsOff = "off"
 
 // PerApproval is the Credential of a target whose commands need a certificate each.
 const PerApproval = "per-approval"
@@ -188,6 +193,9 @@ func (f File) CheckTarget(at, name string, t TargetConfig) error {
 	}
 	if _, err := approvals.ParseReads(t.Reads); err != nil {
 		return Errorf("%s.reads: %v", at, err)
+	}
+	if t.Receipts != "" && t.Receipts != ReceiptsOff {
+		return Errorf("%s.receipts is %q; use %s, or leave it out", at, t.Receipts, ReceiptsOff)
 	}
 	if t.Rehearse != "" && t.Rehearse != RehearseOff && t.Rehearse != RehearseSudo {
 		return Errorf("%s.rehearse is %q; use %s or %s, or leave it out", at, t.Rehearse, RehearseOff, RehearseSudo)

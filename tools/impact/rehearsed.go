@@ -16,6 +16,16 @@ import (
 // what was predicted, "" if nothing was; else why nobody knows, and what is known at least. err is why
 // there was no rehearsal.
 func Preview(a approvals.Action, r rehearsal.Report, err error, predicted string) approvals.Preview {
+	p := evidence(a, r, err, predicted)
+	var changed []string
+	for _, c := range r.Changes {
+		changed = append(changed, c.Path)
+	}
+	p.Files = files(changed)
+	return p
+}
+
+func evidence(a approvals.Action, r rehearsal.Report, err error, predicted string) approvals.Preview {
 	elsewhere := reachesMissing(a, r)
 	switch {
 	case err == nil && r.Complete() && !elsewhere:
@@ -127,11 +137,16 @@ func beyond(r rehearsal.Report, elsewhere bool) string {
 var watched = []string{
 	"/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d/", "/etc/pam.d/", "/etc/ssh/", "/etc/crontab",
 	"/etc/cron.d/", "/var/spool/cron/", "/etc/systemd/system/", "/usr/lib/systemd/system/", "/etc/ld.so.preload", "/etc/hosts", "/etc/fstab",
-	"/etc/profile", "/etc/profile.d/", "/boot/",
+	"/etc/profile", "/etc/profile.d/", "/etc/bash.bashrc", "/etc/environment", "/etc/init.d/", "/etc/rc.local", "/etc/nsswitch.conf", "/etc/apt/",
+	"/boot/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/", "/etc/cron.hourly/", "/etc/cron.daily/", "/etc/cron.weekly/",
+	"/etc/cron.monthly/",
 }
 
+// shells are the files of a home directory that a shell runs.
+var shells = []string{".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile"}
+
 func isWatched(p string) bool {
-	return strings.Contains(p, "/.ssh/") || slices.ContainsFunc(watched, func(w string) bool {
+	return strings.Contains(p, "/.ssh/") || slices.Contains(shells, path.Base(p)) || slices.ContainsFunc(watched, func(w string) bool {
 		return p == w || strings.HasSuffix(w, "/") && strings.HasPrefix(p, w)
 	})
 }

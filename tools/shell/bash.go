@@ -25,7 +25,7 @@ const bashTimeout = 120 * time.Second
 // NewBash returns the tool bash: it runs a command as a separate process and returns both streams
 // in the order written. It never uses a pane.
 func NewBash(c Config) tools.Tool {
-	c.Sessions, c.Notice = nil, ""
+	c.Sessions, c.Ways, c.Notice = nil, nil, ""
 	t, ok := New(c).(*tool)
 	if !ok {
 		panic("shell: New makes another tool") // a programming error
@@ -90,7 +90,11 @@ func (b *bashTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Dir, a.Files = k.binding.dir, k.binding.files
 	k.noteSight(c)
-	return tools.Planned(a, approvals.Claim{}, k.runMerged), nil
+	run := k.runMerged
+	if !k.read {
+		run = t.noted(c, a, run)
+	}
+	return tools.Planned(a, approvals.Claim{}, run), nil
 }
 
 // runMerged runs the command with a single stream for stdout and stderr.

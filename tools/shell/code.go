@@ -46,7 +46,7 @@ func (m Interpreters) Check() error {
 // NewCode returns the tool execute_code: it runs a program text as the stdin of an interpreter, in
 // a separate process in the target's directory. m must not be empty and must pass Check.
 func NewCode(c Config, m Interpreters) tools.Tool {
-	c.Sessions, c.Notice = nil, ""
+	c.Sessions, c.Ways, c.Notice = nil, nil, ""
 	t, ok := New(c).(*tool)
 	if !ok {
 		panic("shell: New makes another tool") // a programming error
@@ -116,7 +116,7 @@ func (x *codeTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		Bytes: []byte(args.Code), Args: c.Args, Env: map[string]string{"process": environmentHash(k.environ())},
 		Dir: k.binding.dir, Files: k.binding.files, Preview: "The program is the standard input of: " + k.args.Command,
 	}
-	return tools.Planned(a, approvals.Claim{}, k.runMerged), nil
+	return tools.Planned(a, approvals.Claim{}, t.noted(c, a, k.runMerged)), nil
 }
 
 // has reports whether the target has a program, as far as the bot can see.

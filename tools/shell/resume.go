@@ -50,12 +50,16 @@ func (t *tool) Resume(ctx context.Context, c tools.Call, sink tools.Sink) (tools
 
 // Resume implements tools.Resumer.
 func (b *bashTool) Resume(ctx context.Context, c tools.Call, sink tools.Sink) (tools.Result, error) {
-	return b.t.resumeMerged(ctx, c, sink)
+	return b.t.ended(ctx, c, sink, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		return b.t.resumeMerged(ctx, c, sink)
+	})
 }
 
 // Resume implements tools.Resumer.
 func (x *codeTool) Resume(ctx context.Context, c tools.Call, sink tools.Sink) (tools.Result, error) {
-	return x.t.resumeMerged(ctx, c, sink)
+	return x.t.ended(ctx, c, sink, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		return x.t.resumeMerged(ctx, c, sink)
+	})
 }
 
 // resumeMerged follows a process with a single stream.

@@ -105,6 +105,8 @@ type Config struct {
 	Reads func(lock bool) approvals.Reads
 	// Ways keeps how commands can be undone; nil keeps nothing.
 	Ways Ways
+	// Receipts notes what commands change; nil notes nothing.
+	Receipts Receipts
 	// Once means that terminals end with this call. Nobody watches them, so output of commands
 	// outside them is not shown there; nobody returns to them, so nothing is left running in them.
 	Once bool
@@ -237,6 +239,9 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if p, ok := t.cfg.Target.(backend.Preparer); ok && c.Approved && (t.cfg.Sessions == nil || t.cfg.RunAs != "") {
 		p.Prepare()
 	}
+	if c.Approved && !k.wait.dispatch && t.cfg.Receipts != nil {
+		t.cfg.Receipts.Begin(c.Thread, c.ID) // beside the rest
+	}
 	look := t.lookAhead(ctx, c, k, text)
 	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
 		return tools.Plan{}, err
@@ -295,12 +300,12 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Dir, a.Files = k.binding.dir, k.binding.files
 	k.noteSight(c)
-	undoable := !k.read && !k.wait.dispatch && t.cfg.Ways != nil
-	if undoable {
-		run = t.undoable(c, a, run)
+	changes := !k.read && !k.wait.dispatch
+	if changes {
+		run = t.noted(c, a, run)
 	}
 	p := tools.Planned(a, k.args.Claim(), run)
-	p.Undoable = undoable
+	p.Undoable = changes && t.cfg.Ways != nil
 	p.Notes = !k.read && (a.Pane != "" || t.cfg.Journal != nil)
 	return p, nil
 }

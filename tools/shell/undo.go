@@ -25,24 +25,55 @@ type Ways interface {
 	Back(ctx context.Context, thread, change string) (command, dir string, err error)
 }
 
-// undoable makes a run note how it can be undone.
-func (t *tool) undoable(c tools.Call, a approvals.Action, run runFunc) runFunc {
+// Receipts notes what approved commands really change.
+type Receipts interface {
+	// Begin begins to look at the target for a call, unless that has begun, and returns at once. It ends if
+	// nothing runs soon.
+	Begin(thread, call string)
+	// Runs says what the command will be, right before it runs: the program that is started next with mark
+	// among its arguments, or what the process with this number does. It takes at most a fraction of a second.
+	Runs(ctx context.Context, thread, call, mark, process string)
+	// Ended returns what the command of a call changed, which this or an earlier process of the bot began,
+	// within a few seconds. The zero Receipt means that nobody looked.
+	Ended(ctx context.Context, thread, call string) approvals.Receipt
+}
+
+// noted makes a run note what it changes, and how that can be undone.
+func (t *tool) noted(c tools.Call, a approvals.Action, run runFunc) runFunc {
 	return func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		if err := t.cfg.Ways.Begin(ctx, c.Thread, c.ID, a); err != nil {
-			return tools.Result{}, &tools.Error{Kind: tools.ExecutionFailed, Sentence: "not run: " + err.Error(), Cause: err, NotStarted: true}
+		if t.cfg.Receipts != nil {
+			t.cfg.Receipts.Begin(c.Thread, c.ID)
 		}
-		return t.ended(ctx, c, sink, run)
+		return t.ended(ctx, c, sink, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+			if t.cfg.Ways != nil {
+				if err := t.cfg.Ways.Begin(ctx, c.Thread, c.ID, a); err != nil {
+					return tools.Result{}, &tools.Error{Kind: tools.ExecutionFailed, Sentence: "not run: " + err.Error(), Cause: err, NotStarted: true}
+				}
+			}
+			return run(ctx, sink)
+		})
+	}
+}
+
+// runs says what the call's command will be, right before it runs.
+func (k *call) runs(ctx context.Context, mark, process string) {
+	if !k.read && !k.wait.dispatch && k.t.cfg.Receipts != nil {
+		k.t.cfg.Receipts.Runs(ctx, k.thread, k.id, mark, process)
 	}
 }
 
 type runFunc = func(context.Context, tools.Sink) (tools.Result, error)
 
-// ended runs something to its end, and says whether it can be undone.
+// ended runs something to its end, and says what it changed and whether that can be undone.
 func (t *tool) ended(ctx context.Context, c tools.Call, sink tools.Sink, run runFunc) (tools.Result, error) {
 	res, err := run(ctx, sink)
-	if err == nil && !res.Unknown && t.cfg.Ways != nil {
-		res.Undo = t.cfg.Ways.Ended(context.WithoutCancel(ctx), c.Thread, c.ID)
+	ctx = context.WithoutCancel(ctx)
+	if t.cfg.Receipts != nil {
+		found := make(chan approvals.Receipt, 1)
+		go func() { found <- t.cfg.Receipts.Ended(ctx, c.Thread, c.ID) }() // it takes a bounded time
+		res.Receipt = found
 	}
+	res.Undo = err == nil && !res.Unknown && t.cfg.Ways != nil && t.cfg.Ways.Ended(ctx, c.Thread, c.ID)
 	return res, err
 }
 
@@ -102,5 +133,5 @@ func (u undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 // Resume implements tools.Resumer.
 func (u undoer) Resume(ctx context.Context, c tools.Call, sink tools.Sink) (tools.Result, error) {
 	k := &call{t: u.t, thread: c.Thread, id: c.ID, wait: wait{limit: u.t.cfg.MaxWait}}
-	return k.resumeProcess(ctx, sink)
+	return u.t.ended(ctx, c, sink, k.resumeProcess)
 }

@@ -452,8 +452,16 @@ func TestAQuestionIsReadWithoutEmbeds(t *testing.T) {
 
 func TestADecidedCardIsShort(t *testing.T) {
 	c := pending()
-	c.Final = true
+	c.Final, c.Warn = true, nil
 	if m := Card(c, Options{}); strings.Contains(m.Content, "\n") || !strings.Contains(m.Content, "systemctl") || len(m.Embeds) > 0 {
+		t.Errorf("the text is %q", m.Content)
+	}
+}
+
+func TestWhatIsWrongWithADecidedCardIsOnALineOfItsOwn(t *testing.T) {
+	c := pending()
+	c.Final, c.Warn = true, []string{"Also: wrote /root/.ssh/authorized_keys"}
+	if m := Card(c, Options{}); !strings.Contains(m.Content, "\n⚠ **Also: wrote /root/.ssh/authorized\\_keys**") {
 		t.Errorf("the text is %q", m.Content)
 	}
 }

@@ -103,6 +103,9 @@ func (d *drawing) rows() []Row {
 // maxOneLine is how much of a decided command stands in its one line, in characters.
 const maxOneLine = 200
 
+// maxWarned is how much of a warning stands on a decided card, in characters.
+const maxWarned = 500
+
 // oneLine draws a decided card with details: what was done where, the command, and how it
 // ended.
 func (d *drawing) oneLine(o Options) Message {
@@ -117,6 +120,9 @@ func (d *drawing) oneLine(o Options) Message {
 		s += " · " + span
 	}
 	began := started(d.card)
+	for _, w := range d.card.Warn {
+		began += "\n⚠ **" + clipEscaped(visible.Text(w), maxWarned) + "**"
+	}
 	if last, ok := codeSpan(visible.Code(d.card.Last)); ok {
 		began += "\n" + last
 	}

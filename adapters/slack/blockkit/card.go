@@ -246,6 +246,11 @@ func (d *drawing) oneLine() ([]slack.Block, []chat.File) {
 	if s := since(c); s.shown() {
 		run = append(run, text(sinceText, nil), s.element())
 	}
+	for _, w := range c.Warn {
+		if quoted(w) <= maxLine {
+			run = append(run, text("\n"+warning+" "+visible.Text(w), &slack.RichTextSectionTextStyle{Bold: true}))
+		}
+	}
 	if last := visible.Text(c.Last); last != "" {
 		run = append(run, text("\n", nil), text(last, &slack.RichTextSectionTextStyle{Code: true}))
 	}

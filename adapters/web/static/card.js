@@ -33,15 +33,13 @@ export function renderCard(thread, card, at) {
   const details = detailsOf(card, id);
   if (isLine(card)) {
     root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', card.body,
-      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), el('p', { class: 'last', hidden: true }));
+      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), ...warnings(card), el('p', { class: 'last', hidden: true }));
   } else {
     const code = card.code ? codeOf(card, open) : null;
     if (code) root.append(code.node);
     if (card.context) root.append(el('p', { class: 'context', text: card.context }));
     if (card.preview?.length) root.append(el('ul', { class: 'preview' }, ...card.preview.map((l) => el('li', { text: l }))));
-    for (const sentence of card.warn || []) {
-      root.append(el('p', { class: 'warn' }, icon(warning), el('span', { text: sentence })));
-    }
+    root.append(...warnings(card));
     if (card.body) root.append(el('p', { class: 'body', text: card.body }));
     if (card.why) root.append(el('p', { class: 'why' }, 'Why: ', el('q', { text: card.why })));
     if (card.fields?.length) root.append(list(card.fields, (f) => value(f, open, at)));
@@ -54,6 +52,10 @@ export function renderCard(thread, card, at) {
   if (details) root.append(details.node);
   root.append(notice);
   return root;
+}
+
+function warnings(card) {
+  return (card.warn || []).map((sentence) => el('p', { class: 'warn' }, icon(warning), el('span', { text: sentence })));
 }
 
 // showLast shows the last line that what runs has printed, on its card.
@@ -155,7 +157,7 @@ export function news(card, old) {
   const votes = (c) => [...(c.details || []), ...(c.fields || [])].filter((f) => /^votes/i.test(f.name)).map((f) => f.name + ': ' + f.value).join(', ');
   if (!old || old.title !== card.title || (card.final && old.body !== card.body) || Boolean(old.final) !== Boolean(card.final)) {
     const said = [card.title, card.env, open && level(card)].filter(Boolean).join(', ');
-    return (open ? say.waiting + ': ' : '') + sentence(said) + (card.body && card.final ? ' ' + sentence(card.body.split('\n')[0]) : '');
+    return (open ? say.waiting + ': ' : '') + sentence(said) + (card.body && card.final ? ' ' + [card.body.split('\n')[0], ...(card.warn || [])].map(sentence).join(' ') : '');
   }
   return votes(card) === votes(old) ? '' : sentence(card.title) + ' ' + sentence(votes(card));
 }

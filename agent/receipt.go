@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"countersign/approvals"
+	"countersign/store"
+)
+
+// resultWaits is how long a result waits for its receipt, so that quick ones need no second message to the
+// network. Later ones are added to the card.
+const resultWaits = 5 * time.Millisecond
+
+// receipt returns what a change really changed, unless that takes too long. there is false if it still comes.
+func (w *worker) receipt(found <-chan approvals.Receipt) (r approvals.Receipt, there bool) {
+	if found == nil {
+		return r, true
+	}
+	t := time.NewTimer(resultWaits)
+	defer t.Stop()
+	select {
+	case r = <-found:
+		return w.a.withoutSecrets(r), true
+	case <-t.C:
+		return r, false
+	}
+}
+
+// receiptLater adds a late receipt to a request that ran. The worker may have ended by then.
+func (w *worker) receiptLater(ctx context.Context, id approvals.ID, found <-chan approvals.Receipt) {
+	a, thread := w.a, w.thread
+	a.previews.Go(func() {
+		r := a.withoutSecrets(<-found)
+		if r.IsZero() {
+			return
+		}
+		if err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+			a.cfg.Gate.Receipt(tx, id, r)
+			return nil
+		}); err != nil {
+			if ctx.Err() == nil {
+				a.cfg.Log.Warn("a command has no receipt, since it cannot be stored", "request", id, "error", err)
+			}
+			return
+		}
+		a.cfg.Outbox.Wake(thread)
+	})
+}
+
+// withoutSecrets is a receipt without secrets, which names of files may hold.
+func (a *Agent) withoutSecrets(r approvals.Receipt) approvals.Receipt {
+	r.Text = a.cfg.Redact(r.Text)
+	for i, line := range r.Also {
+		r.Also[i] = a.cfg.Redact(line)
+	}
+	return r
+}

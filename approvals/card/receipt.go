@@ -1,0 +1,20 @@
+package card
+
+import "countersign/approvals"
+
+// receiptOf is what an action changed, and how that is known, for the details.
+func receiptOf(r approvals.Receipt) string {
+	how := ""
+	switch r.Method {
+	case approvals.Recorded:
+		how = "recorded while it ran"
+	case approvals.Compared:
+		how = "compared before and after, so somebody else may have done it"
+	default:
+		return ""
+	}
+	if r.Text == "" {
+		return "changed nothing (" + how + ")"
+	}
+	return visible(r.Text) + "\n(" + how + ")"
+}

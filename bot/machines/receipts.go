@@ -1,0 +1,192 @@
+package machines
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/approvals"
+	"countersign/internal/config"
+	"countersign/store"
+	"countersign/targets/backend"
+	"countersign/targets/receipt"
+	"countersign/tools/impact"
+)
+
+const (
+	// readyWithin is how long a command waits until its target has been looked at. It runs then, with a
+	// receipt or without.
+	readyWithin = 300 * time.Millisecond
+	// unusedAfter is how long a target is looked at for a command that does not run.
+	unusedAfter = 30 * time.Second
+	// receiptWithin limits how long a result waits for its receipt.
+	receiptWithin = 2 * time.Second
+	// maxReceiptDirs is how many directories of a preview are looked at for it.
+	maxReceiptDirs = 20
+)
+
+// receipts notes what approved commands on a machine really change.
+//
+// Keys: ("receipt", id of the request) -> keptLook as JSON, for a bot that begins again while a command runs.
+type receipts struct{ m *Machine }
+
+// keptLook is the look before a command.
+type keptLook struct {
+	Thread string         `json:"thread"`
+	At     time.Time      `json:"at"`
+	Before receipt.Before `json:"before"`
+	Mark   string         `json:"mark,omitempty"` // of the command's process
+}
+
+func lookKey(id approvals.ID) []byte { return store.Key("receipt", string(id)) }
+
+// watches are the commands that are looked at, by request.
+type watches struct {
+	mu   sync.Mutex
+	open map[approvals.ID]*watching
+}
+
+type watching struct {
+	watch    *receipt.Watch
+	unused   *time.Timer // ends it if nothing runs
+	recorded bool
+	keptLook
+	storing sync.WaitGroup
+}
+
+func (w *watches) put(id approvals.ID, one *watching) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open == nil {
+		w.open = map[approvals.ID]*watching{}
+	}
+	w.open[id] = one
+}
+
+func (w *watches) get(id approvals.ID, take bool) *watching {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := w.open[id]
+	if take {
+		delete(w.open, id)
+	}
+	return one
+}
+
+// Begin implements shell.Receipts.
+func (r receipts) Begin(thread, call string) {
+	o, id := r.m.State(), approvals.NewID(thread, call)
+	if o == nil || r.m.watches.get(id, false) != nil || !o.Caps.Procfs || r.m.Config.Receipts == config.ReceiptsOff || r.m.Config.Credential != "" {
+		return
+	}
+	w, err := receipt.Begin(r.m.working, r.m.Target, backend.Environ(o.Caps))
+	if err != nil {
+		r.m.opts.Log.Warn("a command has no receipt, since its target can't be looked at", "target", r.m.Name, "error", err)
+		return
+	}
+	one := &watching{watch: w, keptLook: keptLook{Thread: thread}}
+	one.unused = time.AfterFunc(unusedAfter, func() { // it ends the target's program, too
+		if r.m.watches.get(id, true) != nil {
+			w.Drop()
+		}
+	})
+	r.m.watches.put(id, one)
+}
+
+// Runs implements shell.Receipts.
+func (r receipts) Runs(ctx context.Context, thread, call, mark, process string) {
+	id := approvals.NewID(thread, call)
+	w := r.m.watches.get(id, false)
+	if w == nil || !w.unused.Stop() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	var err error
+	if w.Before, w.recorded, err = w.watch.Ready(ctx); err != nil {
+		r.m.watches.get(id, true)
+		w.watch.Drop()
+		r.m.opts.Log.Debug("a command has no receipt", "target", r.m.Name, "error", err)
+		return
+	}
+	w.At, w.Mark = time.Now(), mark
+	switch {
+	case w.recorded && process != "":
+		w.watch.Process(process)
+	case w.recorded:
+		w.watch.Program(mark)
+	}
+	w.storing.Go(func() { // beside the command; Ended waits for it
+		_ = r.m.opts.DB.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
+			store.Save(tx, lookKey(id), w.keptLook)
+			return nil
+		})
+	})
+}
+
+// Ended implements shell.Receipts.
+func (r receipts) Ended(ctx context.Context, thread, call string) approvals.Receipt {
+	id := approvals.NewID(thread, call)
+	w := r.m.watches.get(id, true)
+	var rec approvals.Record
+	asked := false
+	if w != nil {
+		w.unused.Stop()
+		w.storing.Wait()
+		defer w.watch.Drop()
+	}
+	if r.m.opts.DB == nil {
+		return approvals.Receipt{}
+	}
+	err := r.m.opts.DB.View(ctx, func(tx store.Tx) error {
+		if w == nil { // an earlier process of the bot began it
+			if kept, ok := store.Load[keptLook](tx, lookKey(id)); ok && kept.Thread == thread {
+				w = &watching{keptLook: kept}
+			}
+		}
+		rec, asked = (approvals.Ledger{}).Get(tx, id)
+		return nil
+	})
+	o := r.m.State()
+	if err != nil || !asked || w == nil || w.Before.At == "" || o == nil {
+		return approvals.Receipt{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, receiptWithin)
+	defer cancel()
+	var report receipt.Report
+	if w.recorded {
+		report, err = w.watch.End(ctx)
+	} else {
+		report, err = receipt.After(ctx, r.m.Target, backend.Environ(o.Caps), w.Before, o.Caps.Home, directories(rec))
+	}
+	if err != nil {
+		r.m.opts.Log.Warn("a command has no receipt", "target", r.m.Name, "request", id, "error", err)
+		return approvals.Receipt{}
+	}
+	private, err := r.m.private()
+	if err != nil {
+		return approvals.Receipt{}
+	}
+	report.Changes = slices.DeleteFunc(report.Changes, func(c receipt.Change) bool { // what the bot keeps there
+		return w.Mark != "" && strings.Contains(c.Path, w.Mark) || strings.HasPrefix(c.Path, o.Caps.TempDir+"/countersign-") ||
+			private != nil && private(c.Path) || rec.Action.Session != "" && strings.HasSuffix(c.Path, "_history")
+	})
+	return impact.Receipt(rec.Action, rec.Preview, report)
+}
+
+// directories are those of the files that people were shown, and the command's own.
+func directories(rec approvals.Record) []string {
+	var out []string
+	if path.IsAbs(rec.Action.Dir) {
+		out = append(out, rec.Action.Dir)
+	}
+	for _, f := range rec.Preview.Files {
+		if dir := path.Dir(f); dir != "/" && !slices.Contains(out, dir) && len(out) < maxReceiptDirs {
+			out = append(out, dir)
+		}
+	}
+	return out
+}

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/internal/needstest"
+)
+
+// receipted is a conversation in which the model runs the script "work" in a directory, whose last line only
+// works outside of a rehearsal.
+func receipted(t *testing.T, config, extra string) (c *chatter, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can record")
+	}
+	dir, err := os.MkdirTemp("", "r") // whose names fit into a line
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	script := "echo done >" + dir + "/result\n[ ! -d /sys/kernel ] || { " + strings.ReplaceAll(extra, "DIR", dir) + "; }\n"
+	if err := os.WriteFile(filepath.Join(dir, "work"), []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return newCrew(t, part{"work", []turn{{text: "I do it.", calls: []call{shell("sh " + dir + "/work")}}}}).enter(t, config), dir
+}
+
+// runs approves the open card, and returns it when the command has ended.
+func (c *chatter) runs(want string) string {
+	c.t.Helper()
+	c.as("bob").press("approve:")
+	eventually(c.t, "the end", func() bool { return strings.Contains(c.lastCard(), want) }, c.shown)
+	return c.lastCard()
+}
+
+func TestACommandThatDoesWhatItsRehearsalShowedIsAsApproved(t *testing.T) {
+	for name, config := range map[string]string{"plain": plainConfig, "terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
+		t.Run(name, func(t *testing.T) {
+			c, dir := receipted(t, config, "true")
+			c.previewed("work", "creates "+filepath.Join(dir, "result"))
+			if got := c.runs("exit 0"); !strings.Contains(got, "exit 0 · as approved") || strings.Contains(got, "Also") {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+func TestACommandThatDoesMoreThanItsRehearsalShowedIsRed(t *testing.T) {
+	for name, config := range map[string]string{"plain": plainConfig, "terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
+		t.Run(name, func(t *testing.T) {
+			c, dir := receipted(t, config, "mkdir DIR/.ssh; echo key >>DIR/.ssh/authorized_keys")
+			c.previewed("work", "creates "+filepath.Join(dir, "result"))
+			got := c.runs("exit 0")
+			if !strings.Contains(got, "Also: wrote "+filepath.Join(dir, ".ssh/authorized_keys")) || strings.Contains(got, "as approved") {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// TestWhatAReceiptCosts says how long an approved command that takes 100 ms takes with and without a receipt,
+// from the press to the result.
+func TestWhatAReceiptCosts(t *testing.T) {
+	needstest.Long(t)
+	const n = 40
+	bots := map[string]*chatter{}
+	for name, config := range map[string]string{
+		"without": strings.Replace(plainConfig, "tmux: false, ", "tmux: false, rehearse: off, receipts: off, ", 1),
+		"with":    strings.Replace(plainConfig, "tmux: false, ", "tmux: false, rehearse: off, ", 1),
+	} {
+		file := filepath.Join(t.TempDir(), "f")
+		bots[name] = newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("sleep 0.1; echo x >>" + file)}}}}).enter(t, config)
+	}
+	bobs := map[string]*chatter{}
+	took := map[string][]time.Duration{}
+	for i := range n {
+		for name, c := range bots { // by turns
+			c.tell("do")
+			eventually(t, "the card", func() bool { return len(c.buttons("approve:")) == 1 }, c.shown)
+			id := c.buttons("approve:")[0]
+			if bobs[name] == nil {
+				bobs[name] = c.as("bob")
+			}
+			begin := time.Now()
+			bobs[name].click(id)
+			for !strings.Contains(c.lastCard(), "exit 0") {
+				time.Sleep(4 * time.Millisecond)
+				if time.Since(begin) > time.Minute {
+					t.Fatal(c.shown())
+				}
+			}
+			if i >= 5 {
+				took[name] = append(took[name], time.Since(begin))
+			}
+			eventually(t, "the end", func() bool { return c.ends() == i+1 }, c.shown)
+		}
+	}
+	for name, all := range took {
+		slices.Sort(all)
+		t.Logf("%s a receipt: %v (from %v to %v)", name, all[len(all)/2], all[0], all[len(all)-1])
+	}
+}

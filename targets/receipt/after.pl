@@ -1,0 +1,38 @@
+# Prints what a machine has after a command, and what is newer than the look before it: files of the system, of
+# the home directory, and of some directories, and processes.
+#
+# Arguments: the three numbers of the look's "t" line, the home directory, the directories.
+
+# Prints what is newer below a directory.
+my ($looked, $most_looked) = (0, 20000);
+sub walk {
+  my ($dir, $depth, @since) = @_;
+  my (undef, $what) = newer($dir, @since);
+  return if !defined $what;
+  print "$what $dir\0" if $what;
+  opendir(my $d, $dir) or return;
+  for my $name (readdir $d) {
+    next if $name eq "." || $name eq ".." || ++$looked > $most_looked;
+    my ($is, $what) = newer("$dir/$name", @since);
+    next if !defined $what;
+    if ($is && $depth > 1) {
+      walk("$dir/$name", $depth - 1, @since);
+    } elsif ($what) {
+      print "$what $dir/$name\0";
+    }
+  }
+}
+
+my ($sec, $nsec, $ticks, $home, @dirs) = @ARGV;
+look();
+opendir(my $d, "/proc");
+for my $p (grep { !/[^0-9]/ } readdir $d) {
+  my ($at, $parent, $state, $name) = began($p) or next;
+  print "q $p $name\n" if $parent == 1 && $at >= $ticks && $state !~ /[ZX]/;
+}
+print "files\n";
+walk($_, 12, $sec, $nsec) for "/etc", "/var/spool/cron", "/usr/local/bin", "/usr/local/sbin", "/usr/lib/systemd/system";
+walk($home, 2, $sec, $nsec);
+walk($_, 1, $sec, $nsec) for "/usr/bin", "/usr/sbin", "/boot", @dirs;
+print "o\0" if $looked > $most_looked;
+print "\0z\0";

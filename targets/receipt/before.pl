@@ -1,0 +1,47 @@
+# Prints what a machine has right before a command, and begins to record, where it may: "ready" then, else "none".
+# The argument is record.pl, which is compiled while the command starts.
+
+# The clock of the files' times.
+my $now = "\0" x 16;
+syscall $clock, 5, $now;
+my @now = unpack "qq", $now;
+print join(" ", "t", @now, (began($$))[0]), "\n";
+look();
+
+none() if $>; # only root is told
+
+# Process events are there only in the first namespaces; the answer to the request says so.
+socket(my $events, 16, 2, 11) or none();
+bind($events, pack "SSLL", 16, 0, 0, 1) or none();
+setsockopt($events, 1, 33, pack "i", 8 << 20);
+send($events, pack("LSSLL", 40, 3, 0, 0, $$) . pack("LLLLSSL", 1, 1, 0, 0, 4, 0, 1), 0) or none();
+my $wait = "";
+vec($wait, fileno $events, 1) = 1;
+for (;;) {
+  none() if select(my $r = $wait, undef, undef, 1) < 1 || !defined recv $events, my $b, 8192, 0;
+  my ($what, $error) = unpack "x36 L x12 L", $b;
+  next if $what;
+  none() if $error;
+  last;
+}
+
+# Every file system of the machine that files lie on, once. Events tell directories by handles.
+my $notices = syscall $init, 0x1 | 0x2 | 0x10 | 0xc00, 0x80000;
+none() if $notices < 0;
+my (%root, %had);
+my $masks = 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x40000000; # attributes, closed after writing, moved, created, deleted
+for (lines("/proc/self/mountinfo")) {
+  my @f = split / /;
+  next if $had{$f[2]} || !/ - (ext[234]|xfs|btrfs|f2fs|vfat|tmpfs|overlay|zfs|bcachefs) /;
+  (my $dir = $f[4]) =~ s/\\([0-7]{3})/chr oct $1/ge;
+  next if syscall($mark, $notices, 0x101, $masks, -100, $dir) < 0;
+  my $st = "\0" x 120;
+  next if syscall($statfs, $dir, $st) < 0;
+  my $fd = syscall $openat, -100, $dir, 0x90000, 0;
+  $root{substr $st, 56, 8} = $fd if $fd >= 0;
+  $had{$f[2]} = 1;
+}
+none() if !%root;
+print "ready\n";
+
+eval shift @ARGV;

@@ -1,0 +1,338 @@
+// Package receipt notes what an approved command really changed on a target, for the people who approved
+// it. It holds nothing back: a command runs as it does without.
+//
+// Where the target's kernel tells root, it is recorded while the command runs: fanotify tells which process
+// changed which name, and the kernel's process events tell which processes come from the command
+// (fanotify(7), and linux/cn_proc.h). Elsewhere the target is looked at before and after: what is newer in
+// the places that matter, whoever changed it. Both need perl there, and nothing else.
+//
+// Neither tells of connections that a command made, or of what others did for it, such as a daemon.
+package receipt
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"countersign/targets/backend"
+)
+
+// The programs, as they are sent.
+var (
+	//go:embed look.pl
+	lookProgram string
+	//go:embed before.pl
+	beforeProgram string
+	//go:embed record.pl
+	recordProgram string
+	//go:embed after.pl
+	afterProgram string
+)
+
+// ending is how a report ends.
+const ending = "\x00z\x00"
+
+// maxReport is how much of a report is read, in bytes.
+const maxReport = 4 << 20
+
+// errNone means that the target can't tell.
+var errNone = errors.New("perl is missing on this target")
+
+// Kind is what happened to a name.
+type Kind byte
+
+// The kinds.
+const (
+	Wrote      Kind = 'w' // it was made, its content changed, or another file has its name now
+	Attributes Kind = 'a' // its mode, its owner or its time changed, or it got another name
+	Deleted    Kind = 'd'
+	Names      Kind = 'n' // of a directory: a name in it was made or deleted
+)
+
+// Change is one name that isn't as it was.
+type Change struct {
+	Path string // absolute
+	Kind Kind
+}
+
+// Process is a process that is there after the command.
+type Process struct {
+	ID   int
+	Name string // cut by the kernel to 15 bytes
+}
+
+// State is what a target has besides files, each list in order.
+type State struct {
+	Sockets []string `json:"sockets,omitempty"` // where it listens for TCP: an address in hex, a space, and the port
+	Units   []string `json:"units,omitempty"`   // services that run
+	Mounts  []string `json:"mounts,omitempty"`  // directories
+	Modules []string `json:"modules,omitempty"` // of the kernel
+}
+
+// Before is a target right before a command.
+type Before struct {
+	State
+	At string `json:"at"` // the target's clocks, for [After]
+}
+
+// Report is what a command changed.
+type Report struct {
+	// Recorded: while it ran, and only what it did itself. Else looks before and after were compared, and
+	// others may have done it.
+	Recorded bool
+	Missed   bool // there was more
+	Changes  []Change
+	Left     []Process // that the command left; without a recording those that began since and have no parent
+	// New and Gone are what the target has besides files now and hadn't before, and what it had.
+	New, Gone State
+}
+
+// Target is what can tell.
+type Target interface {
+	Start(ctx context.Context, s backend.Spec) (backend.Process, error)
+}
+
+// Watch looks at a target from before a command until after it.
+type Watch struct {
+	out      *output
+	input    *io.PipeWriter
+	end      context.CancelFunc
+	ended    chan struct{} // closed when its process has ended
+	recorded bool
+	before   Before
+}
+
+// Begin starts to look, and returns at once. The Watch must be ended. If ctx ends, it does, too.
+func Begin(ctx context.Context, t Target, env []string) (*Watch, error) {
+	ctx, end := context.WithCancel(ctx)
+	in, input := io.Pipe()
+	w := &Watch{out: newOutput("ready\n", "none\n"), input: input, end: end, ended: make(chan struct{})}
+	p, err := t.Start(ctx, backend.Spec{Argv: []string{"perl", "-e", lookProgram + beforeProgram, recordProgram}, Dir: "/", Env: env, Stdin: in, Stdout: w.out})
+	if err != nil {
+		end()
+		return nil, err
+	}
+	go func() { // until the process ends
+		defer close(w.ended)
+		defer end()
+		defer w.out.close()
+		_, _ = p.Wait() // what it printed says whether it could
+		_ = in.Close()
+	}()
+	return w, nil
+}
+
+// Ready waits until the target has been looked at, and returns what it has. recorded says that the command
+// is recorded from now on.
+func (w *Watch) Ready(ctx context.Context) (b Before, recorded bool, err error) {
+	raw, err := w.out.wait(ctx)
+	if err != nil {
+		return b, false, err
+	}
+	var s sheet
+	s.read(raw)
+	if s.at == "" {
+		return b, false, errNone
+	}
+	w.before, w.recorded = Before{State: s.state, At: s.at}, bytes.HasSuffix(raw, []byte("ready\n"))
+	if !w.recorded {
+		w.Drop()
+	}
+	return w.before, w.recorded, nil
+}
+
+// Process says that what a process does counts, and what comes from it, from now on.
+func (w *Watch) Process(pid string) { w.tell("pid " + pid) }
+
+// Program says that what the program counts that is started next with a word among its arguments.
+func (w *Watch) Program(word string) { w.tell("mark " + word) }
+
+func (w *Watch) tell(line string) {
+	if !strings.Contains(line, "\n") {
+		_, _ = io.WriteString(w.input, line+"\n") // it fails where the watch has ended
+	}
+}
+
+// End ends a recording, and returns what was recorded.
+func (w *Watch) End(ctx context.Context) (Report, error) {
+	w.out.until(ending)
+	_ = w.input.Close()
+	defer w.Drop()
+	raw, err := w.out.wait(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	_, after, _ := bytes.Cut(raw, []byte("ready\nend\n"))
+	var s sheet
+	s.read(after)
+	if !s.whole {
+		return Report{}, errors.New("the recording was cut short")
+	}
+	r := s.report(w.before.State)
+	r.Recorded = true
+	return r, nil
+}
+
+// Drop ends it without a report. It may be called at any time.
+func (w *Watch) Drop() {
+	_ = w.input.Close()
+	w.end()
+}
+
+// After looks at a target after a command that wasn't recorded. dirs are directories whose own files matter
+// besides the usual ones.
+func After(ctx context.Context, t Target, env []string, b Before, home string, dirs []string) (Report, error) {
+	out := newOutput(ending)
+	argv := append(append([]string{"perl", "-e", lookProgram + afterProgram}, strings.Fields(b.At)...), home)
+	p, err := t.Start(ctx, backend.Spec{Argv: append(argv, dirs...), Dir: "/", Env: env, Stdout: out})
+	if err != nil {
+		return Report{}, err
+	}
+	if _, err := p.Wait(); err != nil {
+		return Report{}, err
+	}
+	out.close()
+	raw, err := out.wait(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	var s sheet
+	if s.read(raw); !s.whole {
+		return Report{}, errors.New("the look was cut short")
+	}
+	return s.report(b.State), nil
+}
+
+// sheet is what the program printed.
+type sheet struct {
+	at      string
+	state   State
+	left    []Process
+	changes []Change
+	missed  bool
+	whole   bool
+}
+
+func (s *sheet) read(raw []byte) {
+	text, files, _ := bytes.Cut(raw, []byte("files\n"))
+	for line := range strings.Lines(string(text)) {
+		kind, what, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		switch kind {
+		case "t":
+			s.at = what
+		case "p":
+			s.state.Sockets = append(s.state.Sockets, what)
+		case "u":
+			s.state.Units = append(s.state.Units, what)
+		case "m":
+			s.state.Mounts = append(s.state.Mounts, what)
+		case "k":
+			s.state.Modules = append(s.state.Modules, what)
+		case "q":
+			id, name, _ := strings.Cut(what, " ")
+			if n, err := strconv.Atoi(id); err == nil {
+				s.left = append(s.left, Process{n, name})
+			}
+		}
+	}
+	for _, l := range []*[]string{&s.state.Sockets, &s.state.Units, &s.state.Mounts, &s.state.Modules} {
+		slices.Sort(*l)
+		*l = slices.Compact(*l)
+	}
+	for row := range bytes.SplitSeq(files, []byte{0}) {
+		switch kind, p, _ := strings.Cut(string(row), " "); {
+		case kind == "z":
+			s.whole = true
+		case kind == "o":
+			s.missed = true
+		case len(kind) == 1 && path.IsAbs(p):
+			s.changes = append(s.changes, Change{path.Clean(p), Kind(kind[0])})
+		}
+	}
+}
+
+func (s *sheet) report(was State) Report {
+	r := Report{Missed: s.missed, Changes: s.changes, Left: s.left}
+	r.New, r.Gone = s.state.without(was), was.without(s.state)
+	slices.SortFunc(r.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	r.Changes = slices.Compact(r.Changes)
+	return r
+}
+
+func (s State) without(o State) State {
+	less := func(a, b []string) []string {
+		return slices.DeleteFunc(slices.Clone(a), func(x string) bool { _, has := slices.BinarySearch(b, x); return has })
+	}
+	return State{less(s.Sockets, o.Sockets), less(s.Units, o.Units), less(s.Mounts, o.Mounts), less(s.Modules, o.Modules)}
+}
+
+// output keeps what a program prints, and tells when it printed one of some endings, or ended.
+type output struct {
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	ends []string
+	over bool
+	came chan struct{} // closed when an ending is there; replaced by until
+}
+
+func newOutput(ends ...string) *output { return &output{ends: ends, came: make(chan struct{})} }
+
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.buf.Len()+len(p) <= maxReport {
+		o.buf.Write(p)
+	}
+	if slices.ContainsFunc(o.ends, func(end string) bool { return bytes.HasSuffix(o.buf.Bytes(), []byte(end)) }) {
+		o.comes()
+	}
+	return len(p), nil
+}
+
+func (o *output) comes() {
+	select {
+	case <-o.came:
+	default:
+		close(o.came)
+	}
+}
+
+// until has wait wait for another ending from now on.
+func (o *output) until(end string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ends = []string{end}; !o.over {
+		o.came = make(chan struct{})
+	}
+}
+
+// close says that nothing comes any more.
+func (o *output) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.over = true
+	o.comes()
+}
+
+// wait returns all that was printed, once an ending is there or nothing comes any more.
+func (o *output) wait(ctx context.Context) ([]byte, error) {
+	o.mu.Lock()
+	came := o.came
+	o.mu.Unlock()
+	select {
+	case <-came:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Clone(o.buf.Bytes()), nil
+}

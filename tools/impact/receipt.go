@@ -1,0 +1,271 @@
+package impact
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"countersign/approvals"
+	"countersign/targets/receipt"
+)
+
+const (
+	maxNames = 100 // names that a preview keeps for the receipt
+	maxAlso  = 6   // lines of what was not shown
+)
+
+// files are the names that a rehearsal changed, for the receipt: a directory with "/" at its end stands for
+// many in it. nil if there are too many.
+func files(r []string) []string {
+	if len(r) > maxNames {
+		in := map[string]int{}
+		for _, p := range r {
+			in[path.Dir(p)]++
+		}
+		r = slices.Clone(r)
+		for i, p := range r {
+			if dir := path.Dir(p); in[dir] > 3 && dir != "/" {
+				r[i] = dir + "/"
+			}
+		}
+		slices.Sort(r)
+		r = slices.Compact(r)
+	}
+	if len(r) > maxNames {
+		return nil
+	}
+	return r
+}
+
+// Receipt says what an action changed, and compares it with what people were shown.
+func Receipt(a approvals.Action, p approvals.Preview, r receipt.Report) approvals.Receipt {
+	t := accountant{teller: teller{strings.TrimRight(a.Dir, "/")}, action: a, preview: p, report: r}
+	out := approvals.Receipt{Method: approvals.Compared}
+	if r.Recorded {
+		out.Method = approvals.Recorded
+	}
+	unexpected := t.unexpected()
+	slices.SortStableFunc(unexpected, func(a, b receipt.Change) int { return rank(a) - rank(b) })
+	out.Also = t.changes(unexpected, true)
+	besides := t.besides()
+	if p.Evidence == approvals.Rehearsed { // it can't have shown any of these
+		out.Also = append(out.Also, besides...)
+	}
+	out.AsApproved = p.Evidence == approvals.Rehearsed && len(p.Files) > 0 == t.shown() && !r.Missed && len(unexpected) == 0 && len(besides) == 0
+	if more := len(out.Also) - maxAlso; more > 0 {
+		out.Also = append(out.Also[:maxAlso-1:maxAlso-1], fmt.Sprintf("and %s, in the details", count(more+1, "more change", "more changes")))
+	}
+	lines := append(t.changes(r.Changes, false), besides...)
+	if r.Missed {
+		lines = append(lines, "and more than could be noted")
+	}
+	out.Text = strings.Join(bounded(lines), "\n")
+	return out
+}
+
+// rank orders changes for people: those by which somebody gains rights come first.
+func rank(c receipt.Change) int {
+	if isWatched(c.Path) {
+		return 0
+	}
+	return 1
+}
+
+// accountant compares what happened with what was shown.
+type accountant struct {
+	teller
+	action  approvals.Action
+	preview approvals.Preview
+	report  receipt.Report
+}
+
+// shown reports whether something of what was rehearsed happened; true if all of it did, as far as the names
+// tell.
+func (t accountant) shown() bool {
+	if len(t.preview.Files) == 0 {
+		return false
+	}
+	if !t.report.Recorded {
+		return true // only some places were looked at
+	}
+	return !slices.ContainsFunc(t.preview.Files, func(f string) bool {
+		return !slices.ContainsFunc(t.report.Changes, func(c receipt.Change) bool {
+			return c.Path == f || strings.HasSuffix(f, "/") && strings.HasPrefix(c.Path, f) || c.Kind == receipt.Deleted && strings.HasPrefix(f, c.Path+"/")
+		})
+	})
+}
+
+// unexpected are the changes that people weren't shown and would want to know: all others, where a rehearsal
+// had shown everything; else those by which somebody gains rights.
+func (t accountant) unexpected() []receipt.Change {
+	happened := map[string]bool{}
+	for _, c := range t.report.Changes {
+		happened[c.Path] = true
+	}
+	// A name that is another one each time is in the same directory as the one that was shown.
+	spare := map[string]int{}
+	for _, f := range t.preview.Files {
+		if !strings.HasSuffix(f, "/") && !happened[f] {
+			spare[path.Dir(f)]++
+		}
+	}
+	var out []receipt.Change
+	for _, c := range t.report.Changes {
+		switch rights := isWatched(c.Path); {
+		case c.Kind == receipt.Names && !rights, t.inPreview(c.Path):
+		case c.Kind == receipt.Names && t.namesExplained(c.Path):
+		case t.preview.Evidence == approvals.Rehearsed && rights:
+			out = append(out, c)
+		case t.preview.Evidence == approvals.Rehearsed && spare[path.Dir(c.Path)] > 0:
+			spare[path.Dir(c.Path)]--
+		case t.preview.Evidence == approvals.Rehearsed, rights && !t.named(c.Path) && !t.usual(c.Path):
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// inPreview reports whether people were shown that a name changes.
+func (t accountant) inPreview(p string) bool {
+	return slices.ContainsFunc(t.preview.Files, func(f string) bool { return f == p || strings.HasSuffix(f, "/") && strings.HasPrefix(p, f) })
+}
+
+// namesExplained reports whether names in a directory changed because of changes that are told themselves.
+func (t accountant) namesExplained(dir string) bool {
+	in := func(p string) bool { return path.Dir(p) == dir }
+	return slices.ContainsFunc(t.report.Changes, func(c receipt.Change) bool { return in(c.Path) }) ||
+		slices.ContainsFunc(t.preview.Files, in) || t.named(dir)
+}
+
+// named reports whether the action names a file, so that people saw it.
+func (t accountant) named(p string) bool {
+	text := string(t.action.Bytes)
+	base := path.Base(p)
+	return strings.Contains(text, p) || len(base) > 3 && strings.Contains(text, base) || strings.Contains(t.preview.Text, p) ||
+		len(path.Dir(p)) > len("/etc") && strings.Contains(text, path.Dir(p)+"/")
+}
+
+// usually are the files by which somebody gains rights and that programs change because it is their work: who
+// approves the program knows.
+var usually = []struct {
+	programs *regexp.Regexp
+	files    *regexp.Regexp
+}{
+	{naming("useradd|usermod|userdel|adduser|deluser|groupadd|groupdel|groupmod|addgroup|delgroup|newusers|passwd|chpasswd|gpasswd|chsh|chfn|chage|vipw|vigr|pwconv|grpconv"),
+		regexp.MustCompile(`^/etc/(passwd|shadow|group|gshadow|subuid|subgid)`)},
+	{naming("systemctl|service|update-rc.d|chkconfig|rc-update"), regexp.MustCompile(`^(/etc|/usr/lib)/systemd/|^/etc/(rc|init)`)},
+	{naming("crontab"), regexp.MustCompile(`^/var/spool/cron/`)},
+	{naming("apt|apt-get|aptitude|dpkg|dnf|yum|rpm|apk|zypper|pacman|snap|flatpak|pip|pip3|npm|gem"), regexp.MustCompile(`^/(etc|usr|boot|lib|var)/`)},
+	{naming("make|install|cmake|cargo|go"), regexp.MustCompile(`^/usr/(local/)?s?bin/`)},
+	{naming("update-grub|grub-install|grub-mkconfig|grub2-mkconfig|update-initramfs|dracut|mkinitcpio|kernel-install"), regexp.MustCompile(`^/boot/`)},
+	{naming("ssh|scp|sftp|rsync|git|ansible|ansible-playbook|ssh-keyscan"), regexp.MustCompile(`/\.ssh/known_hosts`)},
+	{naming("ssh-keygen"), regexp.MustCompile(`/\.ssh/(id_|known_hosts)|^/etc/ssh/ssh_host_`)},
+}
+
+// naming finds the names of programs in a text.
+func naming(names string) *regexp.Regexp {
+	return regexp.MustCompile(`(^|[\s;&|(/"'` + "`" + `])(` + strings.ReplaceAll(names, ".", `\.`) + `)($|[\s;&|)"'` + "`" + `])`)
+}
+
+func (t accountant) usual(p string) bool {
+	for _, u := range usually {
+		if u.files.MatchString(p) && u.programs.Match(t.action.Bytes) {
+			return true
+		}
+	}
+	return false
+}
+
+// changes are the lines of changed names. all names each; else many of a directory are one line.
+func (t accountant) changes(all []receipt.Change, each bool) []string {
+	verb := func(k receipt.Kind) string {
+		switch k {
+		case receipt.Attributes:
+			return "changed attributes of"
+		case receipt.Deleted:
+			return "deleted"
+		case receipt.Names:
+			return "deleted a name in"
+		case receipt.Wrote:
+		}
+		return "wrote"
+	}
+	gone, holds := map[string]bool{}, map[string]bool{} // directories of which something else is told
+	for _, c := range all {
+		gone[c.Path] = c.Kind == receipt.Deleted
+		holds[path.Dir(c.Path)] = true
+	}
+	type group struct {
+		verb, dir string
+		names     []string
+	}
+	var groups []group
+	for _, c := range all {
+		dir := path.Dir(c.Path)
+		if c.Kind == receipt.Names && !each || c.Kind == receipt.Deleted && gone[dir] || c.Kind == receipt.Wrote && holds[c.Path] {
+			continue
+		}
+		v := verb(c.Kind)
+		i := slices.IndexFunc(groups, func(g group) bool { return g.verb == v && g.dir == dir })
+		if i < 0 {
+			i, groups = len(groups), append(groups, group{verb: v, dir: dir})
+		}
+		groups[i].names = append(groups[i].names, t.name(c.Path))
+	}
+	var lines []string
+	for _, g := range groups {
+		if len(g.names) > 3 {
+			lines = append(lines, fmt.Sprintf("%s %s in %s", g.verb, count(len(g.names), "file", "files"), t.name(g.dir)))
+			continue
+		}
+		lines = append(lines, g.verb+" "+strings.Join(g.names, ", "))
+	}
+	return lines
+}
+
+// besides are the lines of what changed besides files.
+func (t accountant) besides() []string {
+	var lines []string
+	for _, p := range t.report.Left {
+		if t.report.Recorded {
+			lines = append(lines, fmt.Sprintf("left %s (%d) running", show(p.Name), p.ID))
+		} else {
+			lines = append(lines, fmt.Sprintf("%s (%d) started", show(p.Name), p.ID))
+		}
+	}
+	each := func(format string, names []string) {
+		for _, n := range names {
+			lines = append(lines, fmt.Sprintf(format, show(n)))
+		}
+	}
+	for _, s := range t.report.New.Sockets {
+		lines = append(lines, socket(s)+" is open now")
+	}
+	each("service %s started", t.report.New.Units)
+	each("service %s stopped", t.report.Gone.Units)
+	each("%s mounted", t.report.New.Mounts)
+	each("%s unmounted", t.report.Gone.Mounts)
+	each("kernel module %s loaded", t.report.New.Modules)
+	each("kernel module %s unloaded", t.report.Gone.Modules)
+	return lines
+}
+
+// socket is an address for people.
+func socket(s string) string {
+	host, port, _ := strings.Cut(s, " ")
+	n, err := strconv.ParseUint(port, 10, 16)
+	raw, hexErr := hex.DecodeString(host)
+	addr, ok := netip.AddrFromSlice(raw)
+	if err != nil || hexErr != nil || !ok {
+		return "TCP " + show(s)
+	}
+	if addr.IsUnspecified() {
+		return fmt.Sprintf("TCP port %d", n)
+	}
+	return "TCP " + netip.AddrPortFrom(addr, uint16(n)).String()
+}
