@@ -122,6 +122,7 @@ func rehearses(t *testing.T, e *enginetest.Engine) {
 	if out := text(t, usual, "ls /tmp"); out != "" {
 		t.Errorf("it ran: %s", out)
 	}
+	backendtest.Receipt(t, usual, false)
 }
 
 // text runs shell text and returns its output.

@@ -24,6 +24,7 @@ func refuse(errno uint32) verdict { return 0x00050000 | verdict(errno) }
 // Errors of refused calls, the same on every processor that is known here.
 const (
 	eperm      = 1
+	eagain     = 11
 	eacces     = 13
 	enotty     = 25
 	erofs      = 30

@@ -27,6 +27,7 @@ type Guard struct {
 	inet       bool
 	files      bool
 	landlocked bool
+	forks      int               // so far; counted where files may change
 	tree       bool              // what is of the process descends from this one; else it is of its session
 	told       func(backend.Hit) // of each hit, or nil
 	after      func()            // what is left to do when the call was answered
@@ -78,6 +79,10 @@ func (g *Guard) Left() bool {
 		return true
 	}
 }
+
+// maxForks is how many processes and threads a command may begin in a view of files, all in all: a bound for
+// those that only multiply. The guards of targets/remote have it, too.
+const maxForks = 4096
 
 // settle is how long the kernel may take to hang up.
 const settle = 5 * time.Millisecond
@@ -209,6 +214,13 @@ func (g *Guard) decide(fd int, n *notification) answer {
 	case "listen":
 		g.hit(backend.HitConnect, "")
 		return refusal(eacces)
+	case "fork", "vfork", "clone":
+		if g.files && (name != "clone" || n.args[0]&cloneSpaces == 0) {
+			if g.forks++; g.forks > maxForks {
+				return refusal(eagain)
+			}
+			return g.goOn(valid)
+		}
 	}
 	g.hit(backend.HitChange, g.about(n, name))
 	if slices.Contains(onFiles, name) {

@@ -25,7 +25,8 @@ for (;;) {
   last;
 }
 
-# Every file system of the machine that files lie on, once. Events tell directories by handles.
+# Every file system of the machine that files lie on, once. Events tell directories by handles. Nothing of a file
+# system but the root's is held open, since it could not be unmounted then.
 my $notices = syscall $init, 0x1 | 0x2 | 0x10 | 0xc00, 0x80000;
 none() if $notices < 0;
 my (%root, %had);
@@ -37,8 +38,7 @@ for (lines("/proc/self/mountinfo")) {
   next if syscall($mark, $notices, 0x101, $masks, -100, $dir) < 0;
   my $st = "\0" x 120;
   next if syscall($statfs, $dir, $st) < 0;
-  my $fd = syscall $openat, -100, $dir, 0x90000, 0;
-  $root{substr $st, 56, 8} = $fd if $fd >= 0;
+  $root{substr $st, 56, 8} = $dir;
   $had{$f[2]} = 1;
 }
 none() if !%root;

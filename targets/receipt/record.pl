@@ -5,7 +5,7 @@
 # It is passive: fanotify tells who changed which name, and the kernel's process events tell who comes from whom
 # (fanotify(7), linux/cn_proc.h). Nothing waits for it, so a command that is recorded is as it is without.
 
-my (%ours, %left, %files, @order, $word, $missed);
+my (%ours, %left, %files, @order, @later, %queued, $word, $missed);
 my $most = 5000;            # names
 my $most_processes = 20000;
 
@@ -32,24 +32,43 @@ sub processes {
   }
 }
 
-sub file {
-  my ($mask, $info) = @_;
-  my ($fsid, $bytes, $type) = unpack "x4 a8 L l", $info;
-  my $at = $root{$fsid};
-  return if !defined $at;
-  my $handle = pack("Ll", $bytes, $type) . substr $info, 20, $bytes;
-  my $fd = syscall $byhandle, $at, $handle, 0x200000;
-  return if $fd < 0; # the directory is deleted, and its own name is in another event
+# The directory of a handle.
+sub directory {
+  my ($root, $bytes, $type, $info) = @_;
+  my $at = syscall $openat, -100, $root, 0x90000, 0;
+  if ($at < 0) {
+    $missed = 1;
+    return;
+  }
+  my $fd = syscall $byhandle, $at, pack("Ll", $bytes, $type) . substr($info, 20, $bytes), 0x200000;
+  syscall $close, $at;
+  return if $fd < 0; # it is deleted, and its own name is in another event
   my $path = readlink "/proc/self/fd/$fd";
   syscall $close, $fd;
+  return defined $path && $path !~ / \(deleted\)$/ ? $path : undef;
+}
+
+# Takes what happened to a name. At the end it says what happened to it first.
+sub file {
+  my ($mask, $info, $first) = @_;
+  my ($fsid, $bytes, $type) = unpack "x4 a8 L l", $info;
+  my $root = $root{$fsid};
+  return if !defined $root;
+  if ($root ne "/" && !$first) {
+    return $queued{$info}[0] |= $mask if $queued{$info};
+    return $missed = 1 if @later >= $most;
+    push @later, $queued{$info} = [$mask, $info, $mask];
+    return;
+  }
+  my $path = directory($root, $bytes, $type, $info);
+  return if !defined $path;
   my $name = unpack "Z*", substr $info, 20 + $bytes;
-  return if !defined $path || $path =~ / \(deleted\)$/;
   $path .= ($path =~ m{/$} ? "" : "/") . $name if $name ne ".";
   if (!exists $files{$path}) {
     return $missed = 1 if @order >= $most;
     push @order, $path;
     # Whether it was there before: what comes first is not that it was made.
-    $files{$path} = [!($mask & 0x180), 0];
+    $files{$path} = [!(($first || $mask) & 0x180), 0];
   }
   $files{$path}[1] |= $mask;
 }
@@ -85,6 +104,7 @@ for (my $end = 0; !$end;) {
 }
 print "end\n";
 look();
+file(@$_) for @later;
 for my $p (keys %left) {
   my (undef, undef, $state, $name) = began($p) or next;
   print "q $p $name\n" if $state !~ /[ZX]/;

@@ -4,7 +4,7 @@
 our %name = map { reverse split /=/ } split /,/, $calls;
 our %sink = map { $_, 1 } split /,/, $sinks;
 our %socket = map { $_, 1 } split /,/, $sockets;
-our %seen;
+our (%seen, $forks);
 
 # What a name may hold in a control line.
 sub plain { join "", map { my $c = ord; $c < 32 || $c == 37 || $c == 127 ? sprintf("%%%02X", $c) : $_ } split //, substr $_[0], 0, 300 }
@@ -204,6 +204,10 @@ sub decide {
     my ($comm) = lines("/proc/" . abs($to) . "/comm");
     chomp $comm;
     return $refuse->(1, "signal", $comm eq "" ? "" : "$comm (" . abs($to) . ")");
+  }
+  # A bound for what only multiplies, since root has no other.
+  if ($call =~ /^(fork|vfork|clone)$/ && ($call ne "clone" || !($args[0] & 0x7e020000))) {
+    return ++$forks > 4096 ? $refuse->(11) : $goon->();
   }
   if ($call eq "pidfd_send_signal") {
     my ($to) = map { /^Pid:[^0-9]*([0-9]+)/ ? $1 : () } lines("/proc/$pid/fdinfo/" . int32($args[0]));

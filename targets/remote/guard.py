@@ -4,6 +4,7 @@ sinks = sinks.split(",")
 sockets = sockets.split(",") if sockets else []
 inet = int(inet)
 seen = set()
+forks = []
 
 
 def plain(b):
@@ -248,6 +249,10 @@ def decide(b):
       return goon()
     comm = read("/proc/%d/comm" % abs(to)).strip()
     return refuse(1, "signal", comm and comm + b" (%d)" % abs(to))
+  # A bound for what only multiplies, since root has no other.
+  if what in ("fork", "vfork", "clone") and not (what == "clone" and args[0] & 0x7e020000):
+    forks.append(id)
+    return refuse(11) if len(forks) > 4096 else goon()
   if what == "pidfd_send_signal":
     to = integer(field("/proc/%d/fdinfo/%d" % (pid, int32(args[0])), b"Pid:"))
     if to > 0 and (args[1] == 0 or ours(to)):

@@ -74,6 +74,14 @@ func TestEveryLauncherRehearses(t *testing.T) {
 	}
 }
 
+func TestAHostRecords(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can record")
+	}
+	backendtest.Receipt(t, target{only(t, "perl")}, true)
+}
+
 // What is called perl or python3 may be anything: a lock that does not hold is none.
 func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
 	t.Parallel()
