@@ -66,6 +66,7 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 	t.Run("nobody else", func(t *testing.T) {
 		dir := scratch(t, tgt)
 		w := watch(t, tgt, caps)
+		w.Process("2") // of the kernel
 		sh(t, tgt, backend.Spec{Dir: dir, Shell: "echo x >new; sleep 1 & rm a"})
 		if r, err := w.End(t.Context()); err != nil || len(r.Changes) > 0 || len(r.Left) > 0 {
 			t.Errorf("%+v, %v", r, err)
@@ -148,6 +149,10 @@ func receiptOf(t *testing.T, tgt backend.Target, caps backend.Caps, recorded boo
 func happened(dir string, r receipt.Report) string {
 	var out []string
 	for _, c := range r.Changes {
+		// Whether what was in a deleted directory has a name any more is a matter of time.
+		if slices.ContainsFunc(r.Changes, func(d receipt.Change) bool { return d.Kind == receipt.Deleted && strings.HasPrefix(c.Path, d.Path+"/") }) {
+			continue
+		}
 		if c.Path == dir || strings.HasPrefix(c.Path, dir+"/") {
 			out = append(out, fmt.Sprintf("%c %s", c.Kind, strings.TrimPrefix(strings.TrimPrefix(c.Path, dir), "/")))
 		}

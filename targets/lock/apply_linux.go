@@ -36,6 +36,7 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 	}
 	// Signals stay within the session, so it is one of its own; it is a group as well.
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true
+	cmd.SysProcAttr.Cloneflags |= firstClone
 	// What the library tries once for all processes is not tried under a lock.
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Release()
@@ -201,7 +202,7 @@ func dropCapabilities(keep uint64) error {
 // install puts the filter on this thread, which goes on running Go, and returns where it
 // reports.
 func install(f Filter) (int, error) {
-	program, err := f.MayPreempt(runtime.GOARCH, os.Getpid())
+	program, err := f.ForGo(runtime.GOARCH, os.Getpid())
 	if err != nil {
 		return -1, err
 	}

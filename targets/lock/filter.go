@@ -196,36 +196,47 @@ func MakeWithout(l backend.Lock, processor string, w Without) (Filter, error) {
 	return f, nil
 }
 
-// MayPreempt is the filter's program, beginning with a rule for a Go program that puts it on a
-// thread of its own: signals SIGURG to its threads pass unseen. The runtime sends them to
-// stop its threads, also from that one, and who would answer for the guard is stopped with
-// them. A process that comes from the thread may send them, too; nobody who gets one
-// without wanting it notices.
-func (f Filter) MayPreempt(processor string, pid int) ([]byte, error) {
+// ForGo is the filter's program, beginning with rules for a Go program that puts it on a thread of its own.
+// Who would answer for the guard is stopped while the runtime stops all threads, so what the runtime does on
+// that thread must not wait for an answer. Signals SIGURG to its threads pass unseen, by which the runtime stops
+// them; a process that comes from the thread may send them, too, and nobody who gets one without wanting it
+// notices. So does the start of a process by exactly the flags that os/exec has with [firstClone]: a process
+// that knows them is not counted where processes are.
+func (f Filter) ForGo(processor string, pid int) ([]byte, error) {
 	m, err := machine(processor)
 	if err != nil {
 		return nil, err
 	}
-	nr, ok := m.SyscallNames["tgkill"]
-	if !ok {
-		return nil, fmt.Errorf("lock: the system call tgkill is not known for %s", processor)
+	tgkill, ok := m.SyscallNames["tgkill"]
+	clone, ok2 := m.SyscallNames["clone"]
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("lock: the system calls tgkill and clone are not known for %s", processor)
 	}
+	const starts, pidfd = firstClone | 0x4000 | 0x100 | 17, 0x1000 // CLONE_VFORK, CLONE_VM, SIGCHLD; CLONE_PIDFD
 	var prog []byte
 	for _, in := range []instruction{
 		{code: ldAbs, k: offArch},
-		{code: jeq, jf: 7, k: uint32(m.ID)},
+		{code: jeq, jf: 12, k: uint32(m.ID)},
 		{code: ldAbs, k: offNr},
-		{code: jeq, jf: 5, k: uint32(nr)},
+		{code: jeq, jf: 5, k: uint32(tgkill)},
 		{code: ldAbs, k: offArgs},
-		{code: jeq, jf: 3, k: uint32(pid)},
+		{code: jeq, jf: 8, k: uint32(pid)},
 		{code: ldAbs, k: offArgs + 2*8},
-		{code: jeq, jf: 1, k: sigurg},
+		{code: jeq, jf: 6, k: sigurg},
+		{code: ret, k: uint32(allow)},
+		{code: jeq, jf: 4, k: uint32(clone)},
+		{code: ldAbs, k: offArgs},
+		{code: jeq, jt: 1, k: starts},
+		{code: jeq, jf: 1, k: starts | pidfd},
 		{code: ret, k: uint32(allow)},
 	} {
 		prog = in.append(prog)
 	}
 	return append(prog, f.Program...), nil
 }
+
+// firstClone is CLONE_IO: an argument of clone that changes nothing here and that no other program gives.
+const firstClone = 0x80000000
 
 // sigurg is the signal by which Go's runtime preempts a thread, on the processors that have
 // a lock.

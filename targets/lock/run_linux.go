@@ -63,7 +63,7 @@ func Run(argv []string, l backend.Lock, began func(landlock int, sockets bool), 
 	var cmd *exec.Cmd
 	start := func(path string, argv []string) error {
 		cmd = &exec.Cmd{Path: path, Args: argv, Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: firstClone}
 		return cmd.Start()
 	}
 	started, over := make(chan error, 1), make(chan struct{})

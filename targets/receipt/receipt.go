@@ -102,7 +102,7 @@ type Target interface {
 // Watch looks at a target from before a command until after it.
 type Watch struct {
 	out      *output
-	input    *io.PipeWriter
+	in       *input
 	end      context.CancelFunc
 	ended    chan struct{} // closed when its process has ended
 	recorded bool
@@ -112,8 +112,8 @@ type Watch struct {
 // Begin starts to look, and returns at once. The Watch must be ended. If ctx ends, it does, too.
 func Begin(ctx context.Context, t Target, env []string) (*Watch, error) {
 	ctx, end := context.WithCancel(ctx)
-	in, input := io.Pipe()
-	w := &Watch{out: newOutput("ready\n", "none\n"), input: input, end: end, ended: make(chan struct{})}
+	in := &input{next: make(chan told), over: ctx.Done()}
+	w := &Watch{out: newOutput("ready\n", "none\n"), in: in, end: end, ended: make(chan struct{})}
 	p, err := t.Start(ctx, backend.Spec{Argv: []string{"perl", "-e", lookProgram + beforeProgram, recordProgram}, Dir: "/", Env: env, Stdin: in, Stdout: w.out})
 	if err != nil {
 		end()
@@ -124,7 +124,6 @@ func Begin(ctx context.Context, t Target, env []string) (*Watch, error) {
 		defer end()
 		defer w.out.close()
 		_, _ = p.Wait() // what it printed says whether it could
-		_ = in.Close()
 	}()
 	return w, nil
 }
@@ -154,16 +153,17 @@ func (w *Watch) Process(pid string) { w.tell("pid " + pid) }
 // Program says that what the program counts that is started next with a word among its arguments.
 func (w *Watch) Program(word string) { w.tell("mark " + word) }
 
+// tell returns when the target has the line before whatever is sent to it from now on.
 func (w *Watch) tell(line string) {
 	if !strings.Contains(line, "\n") {
-		_, _ = io.WriteString(w.input, line+"\n") // it fails where the watch has ended
+		w.in.write(line + "\n")
 	}
 }
 
 // End ends a recording, and returns what was recorded.
 func (w *Watch) End(ctx context.Context) (Report, error) {
 	w.out.until(ending)
-	_ = w.input.Close()
+	w.in.close()
 	defer w.Drop()
 	raw, err := w.out.wait(ctx)
 	if err != nil {
@@ -182,7 +182,6 @@ func (w *Watch) End(ctx context.Context) (Report, error) {
 
 // Drop ends it without a report. It may be called at any time.
 func (w *Watch) Drop() {
-	_ = w.input.Close()
 	w.end()
 }
 
@@ -209,6 +208,53 @@ func After(ctx context.Context, t Target, env []string, b Before, home string, d
 	}
 	return s.report(b.State), nil
 }
+
+// input is what a program reads.
+type input struct {
+	next   chan told
+	passed chan struct{} // of what was read last; only Read knows it
+	once   sync.Once
+	over   <-chan struct{}
+}
+
+type told struct {
+	text   string
+	passed chan struct{} // closed when it was passed on
+}
+
+// Read implements io.Reader. Whoever reads passes on what it read before it reads again.
+func (in *input) Read(p []byte) (int, error) {
+	if in.passed != nil {
+		close(in.passed)
+		in.passed = nil
+	}
+	select {
+	case t, ok := <-in.next:
+		if !ok {
+			return 0, io.EOF
+		}
+		in.passed = t.passed
+		return copy(p, t.text), nil // far shorter than a buffer
+	case <-in.over:
+		return 0, io.EOF
+	}
+}
+
+// write returns when the text was passed on, or nothing is any more.
+func (in *input) write(text string) {
+	t := told{text, make(chan struct{})}
+	select {
+	case in.next <- t:
+	case <-in.over:
+		return
+	}
+	select {
+	case <-t.passed:
+	case <-in.over:
+	}
+}
+
+func (in *input) close() { in.once.Do(func() { close(in.next) }) }
 
 // sheet is what the program printed.
 type sheet struct {

@@ -5,7 +5,7 @@
 # It is passive: fanotify tells who changed which name, and the kernel's process events tell who comes from whom
 # (fanotify(7), linux/cn_proc.h). Nothing waits for it, so a command that is recorded is as it is without.
 
-my (%ours, %left, %files, @order, @later, %queued, $word, $missed);
+my (%ours, %left, %files, @order, @later, %queued, $word, $missed, $seen);
 my $most = 5000;            # names
 my $most_processes = 20000;
 
@@ -24,7 +24,7 @@ sub processes {
       $ours{$id[3]} = $left{$id[3]} = 1 if keys %ours < $most_processes;
     } elsif ($what == 2 && defined $word) {
       next if index(join("", lines("/proc/$id[1]/cmdline")), $word) < 0;
-      $ours{$id[1]} = 1;
+      $seen = $ours{$id[1]} = 1;
       undef $word;
     } elsif ($what == 0x80000000) {
       delete $left{$id[1]} if $id[0] == $id[1];
@@ -81,7 +81,7 @@ for (my $end = 0; !$end;) {
     if (sysread STDIN, my $line, 4096) {
       for (split /\n/, $line) {
         my ($kind, $what) = split / /, $_, 2;
-        $kind eq "pid" ? $ours{$what} = 1 : ($word = $what);
+        $kind eq "pid" ? $seen = $ours{$what} = 1 : ($word = $what);
       }
     } else {
       $end = 1;
@@ -102,6 +102,7 @@ for (my $end = 0; !$end;) {
   processes(); # after the files: who came from whom is known by then
   $ours{$_->[1]} and file($_->[0], $_->[2]) for @seen;
 }
+exit if !$seen; # it never saw the command
 print "end\n";
 look();
 file(@$_) for @later;

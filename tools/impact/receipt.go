@@ -70,10 +70,15 @@ func Receipt(a approvals.Action, p approvals.Preview, r receipt.Report) approval
 
 // rank orders changes for people: those by which somebody gains rights come first.
 func rank(c receipt.Change) int {
-	if isWatched(c.Path) {
+	if givesRights(c) {
 		return 0
 	}
 	return 1
+}
+
+// givesRights reports whether somebody may have gained rights by a change.
+func givesRights(c receipt.Change) bool {
+	return isWatched(c.Path) || c.Kind == receipt.Names && isWatched(c.Path+"/")
 }
 
 // accountant compares what happened with what was shown.
@@ -116,7 +121,7 @@ func (t accountant) unexpected() []receipt.Change {
 	}
 	var out []receipt.Change
 	for _, c := range t.report.Changes {
-		switch rights := isWatched(c.Path); {
+		switch rights := givesRights(c); {
 		case c.Kind == receipt.Names && !rights, t.inPreview(c.Path):
 		case c.Kind == receipt.Names && t.namesExplained(c.Path):
 		case t.preview.Evidence == approvals.Rehearsed && rights:
