@@ -28,6 +28,7 @@ import (
 	"countersign/approvals"
 	"countersign/targets/backend"
 	"countersign/targets/container"
+	"countersign/targets/receipt"
 	"countersign/targets/rehearsal"
 	"countersign/targets/ssh"
 	"countersign/targets/tmux"
@@ -176,6 +177,7 @@ func (p *targetCheck) checks() []check {
 		p.later("shell of ", 0, p.shell),
 		p.later("reads of ", 0, p.reads),
 		p.later("rehearsals of ", rehearsal.Within+lookTime, p.rehearsals),
+		p.later("receipts of ", 0, p.receipts),
 		p.later("terminals of ", tmuxLimit, p.terminals),
 		p.later("files of ", 0, p.files),
 		p.later("disk of ", 0, p.room))
@@ -360,6 +362,28 @@ func (p *targetCheck) rehearsals(ctx context.Context) result {
 	default:
 		return warns("couldn't try a rehearsal (%v)", err)
 	}
+}
+
+// receipts says how the target tells what approved commands really change.
+func (p *targetCheck) receipts(ctx context.Context) result {
+	switch {
+	case p.m.Config.Receipts == config.ReceiptsOff:
+		return fine("receipts are off, as configured")
+	case p.m.Config.Credential != "":
+		return fine("no receipts here: this target runs only approved commands")
+	}
+	w, err := receipt.Begin(ctx, p.m.Target, backend.Environ(p.caps))
+	if err != nil {
+		return warns("couldn't try a receipt (%v)", err)
+	}
+	defer w.Drop()
+	switch _, recorded, err := w.Ready(ctx); {
+	case err != nil:
+		return warns("approved commands have no receipts (%v)", err).withFix("install perl there")
+	case recorded:
+		return fine("what approved commands change is recorded while they run")
+	}
+	return fine("what approved commands change is compared before and after; recording needs root and a kernel that tells it")
 }
 
 // shell looks whether sh does what it should, and whether there is bash.

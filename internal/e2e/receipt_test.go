@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"countersign/internal/needstest"
+	"countersign/targets/ssh/sshtest"
 )
 
 // receipted is a conversation in which the model runs the script "work" in a directory, whose last line only
@@ -23,7 +24,7 @@ func receipted(t *testing.T, config, extra string) (c *chatter, dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	script := "echo done >" + dir + "/result\n[ ! -d /sys/kernel ] || { " + strings.ReplaceAll(extra, "DIR", dir) + "; }\n"
+	script := "echo done >" + dir + "/result\n[ ! -d /sys/kernel ] || { " + strings.ReplaceAll(extra, "DIR", dir) + "\n}\n"
 	if err := os.WriteFile(filepath.Join(dir, "work"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +61,34 @@ func TestACommandThatDoesMoreThanItsRehearsalShowedIsRed(t *testing.T) {
 				t.Error(got)
 			}
 		})
+	}
+}
+
+func TestAReceiptComesOverSSH(t *testing.T) {
+	s := sshtest.Start(t, sshtest.Options{Shell: "bash", Root: true})
+	config := strings.Replace(plainConfig, "{kind: local, tmux: false, approvers: [oncall]}", sshTarget(s, ", known_hosts: ["+s.KnownHosts+"], tmux: false"), 1)
+	c, dir := receipted(t, config, "echo key >>DIR/.bashrc; setsid sleep 20.5 >/dev/null 2>&1 &")
+	c.previewed("work", "creates "+filepath.Join(dir, "result"))
+	got := c.runs("Also: ")
+	if !strings.Contains(got, "Also: wrote "+filepath.Join(dir, ".bashrc")+"; left s") {
+		t.Error(got)
+	}
+}
+
+// Nobody recorded meanwhile, so it is looked at afterwards.
+func TestACommandThatTheBotDidNotSeeEndHasAReceipt(t *testing.T) {
+	c, dir := receipted(t, plainConfig, "sleep 3; echo '# planted' >/etc/cron.d/countersign-planted-2")
+	t.Cleanup(func() { _ = os.Remove("/etc/cron.d/countersign-planted-2") })
+	c.previewed("work", "creates "+filepath.Join(dir, "result"))
+	c.as("bob").press("approve:")
+	eventually(t, "it runs", func() bool { _, err := os.Stat(filepath.Join(dir, "result")); return err == nil }, c.shown)
+	c.b.kill()
+	c.start()
+	eventually(t, "the receipt", func() bool {
+		return strings.Contains(c.lastCard(), "Also, by it or by somebody else: wrote /etc/cron.d/countersign-planted-2")
+	}, c.shown)
+	if !strings.Contains(c.lastCard(), "exit 0") {
+		t.Error(c.lastCard())
 	}
 }
 
