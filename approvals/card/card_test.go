@@ -168,6 +168,15 @@ func TestFacesOfOtherKinds(t *testing.T) {
 		r.Trial.Ended, r.Trial.By = approvals.Kept, chat.User{ID: "web:bob", Name: "bob"}
 		golden(t, "kept", Trial(r))
 	})
+	t.Run("what it really changed", func(t *testing.T) {
+		r := record(approvals.Done)
+		r.Preview = approvals.Preview{Evidence: approvals.Rehearsed, Text: "writes app.conf (210 bytes, was 180 bytes)"}
+		r.Receipt = approvals.Receipt{Method: approvals.Recorded, AsApproved: true, Text: "wrote app.conf"}
+		golden(t, "as-approved", New(r, ""))
+		r.Receipt = approvals.Receipt{Method: approvals.Recorded, Also: []string{"wrote /root/.ssh/authorized_keys", "left nc (4211) running", "TCP port 4444 is open now"},
+			Text: "wrote app.conf\nwrote /root/.ssh/authorized_keys\nleft nc (4211) running\nTCP port 4444 is open now"}
+		golden(t, "more-than-shown", New(r, ""))
+	})
 	t.Run("a question", func(t *testing.T) {
 		choices := []chat.Button{{ID: "answer:c1:where:0", Label: "web-1", Style: chat.StyleEdit}, {ID: "answer:c1:where:1", Label: "web-2", Style: chat.StyleEdit}}
 		golden(t, "question", Question("failover", "which machine", "Which machine takes over?", "", choices))

@@ -44,6 +44,8 @@ var said = []struct {
 	{"rehearsed", true, []string{"on local", "Rehearsed: creates /etc/cron.d/rotate", "deletes /var/log/app with 214 files (1.2 GB)", "One press back: restores 215 files", "needs 1 of oncall"}},
 	{"trial", true, []string{"Keep it? Restart app on local", "systemctl restart app", "Undo: systemctl start", "Undoes itself unless kept"}},
 	{"kept", false, []string{"Restart app on local", "systemctl restart app", "Kept by bob"}},
+	{"as-approved", false, []string{"Restart app on local", "exit 0 · as approved"}},
+	{"more-than-shown", false, []string{"Restart app on local", "exit 0", "Also: wrote /root/.ssh/authorized_keys; left nc (4211) running; TCP port 4444 is open now"}},
 	{"cap", true, []string{"Raise a spending cap", "Let this thread spend $2.50 more.", "medium risk", "needs 1 of oncall"}},
 	{"trust-host", true, []string{"Trust the SSH key of web-2", "staging", "SHA256:5XRpPVvcH4nLqkQ0jvZ0dUwL1fLzMZJHcZ8Gq0yX7lE", "high risk"}},
 	{"trust-tool", true, []string{"Trust the tool mcp_tickets_search as it is now", "Always send the whole log along", "high risk"}},
