@@ -193,22 +193,21 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 		return w.recordRun(ctx, s, plan.Action, *r, did.undo, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case approvals.Ask:
+		var ask history.Ask
+		if batch, calls, rows := w.batch(ctx, s, plan.Action); len(calls) > 0 {
+			all := p
+			all.Action, all.Claim, all.Floor, all.Batch = batch.Action, batch.Claim, batch.Level, true
+			if w.a.cfg.Gate.Judge(ctx, all).Lane == approvals.Ask {
+				p, ask.Batch, ask.Rows, plan = all, calls, rows, batch
+			}
+		}
 		var found preview
-		if c.Name == spend.Tool {
+		if c.Name == spend.Tool && !p.Batch {
 			found.Text = w.spendingImpact(ctx)
 		} else if !s.turn.covered() {
 			found = w.preview(ctx, plan)
 		}
 		p.Preview = found.Preview
-		var ask history.Ask
-		if batch, calls, rows := w.batch(ctx, s, plan.Action); len(calls) > 0 {
-			all := p
-			all.Action, all.Claim, all.Floor, all.Batch, all.Preview = batch.Action, batch.Claim, batch.Level, true, approvals.Preview{}
-			if w.a.cfg.Gate.Judge(ctx, all).Lane == approvals.Ask {
-				p, ask.Batch, ask.Rows = all, calls, rows
-				found.drop()
-			}
-		}
 		if !s.turn.reply.Direct || s.scripted() { // a person's own words are not tainted
 			p.Taint = w.taintLine(p.Action)
 		}

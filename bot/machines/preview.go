@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
@@ -18,6 +19,9 @@ import (
 // Preview says what an action would do. It rehearses a command where the target can, asks the target by
 // proven reads, and prefers what was rehearsed.
 func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview {
+	if len(a.Steps) > 0 {
+		return s.previewSteps(ctx, a)
+	}
 	m := s.byID(a.Target)
 	if m == nil || a.Kind != approvals.KindShell {
 		return approvals.Preview{}
@@ -48,6 +52,47 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 	p.Back = f.way.Line()
 	p.Back.Timed = p.Back.Kind == approvals.OnePress && m.Config.Credential == "" && !m.opts.Single
 	return p
+}
+
+// previewSteps rehearses the steps of a plan one after the other. Where that can't be done it says nothing: of
+// single steps nobody knows what the ones before leave.
+func (s Set) previewSteps(ctx context.Context, plan approvals.Action) approvals.Preview {
+	a, ok := together(plan.Steps)
+	m := s.byID(a.Target)
+	if !ok || m == nil {
+		return approvals.Preview{}
+	}
+	o := m.State()
+	if o == nil || o.Caps.Bash == "" {
+		return approvals.Preview{}
+	}
+	r, err := looker{m.opts.Classify, m, o, a}.rehearse(ctx)
+	if err != nil {
+		return approvals.Preview{}
+	}
+	return impact.Preview(a, r, nil, "")
+}
+
+// together is one command that does what some steps do in order, up to the first that fails. ok is false if
+// they run in several places.
+func together(steps []approvals.Action) (a approvals.Action, ok bool) {
+	a = steps[0]
+	open, closing := "(", ")" // each has a process
+	if a.Session != "" {
+		open, closing = "{", "}"
+	}
+	var text strings.Builder
+	for i, s := range steps {
+		if s.Kind != approvals.KindShell || s.Target != a.Target || s.User != a.User || s.Dir != a.Dir || s.Session != a.Session || s.Pane != a.Pane {
+			return a, false
+		}
+		if i > 0 {
+			text.WriteString(" && ")
+		}
+		text.WriteString(open + "\n" + string(s.Bytes) + "\n" + closing)
+	}
+	a.Bytes = []byte(text.String())
+	return a, true
 }
 
 // looker looks at what an action would do beside whatever the action runs in.

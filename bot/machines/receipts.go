@@ -148,6 +148,10 @@ func (r receipts) Ended(ctx context.Context, thread, call string) approvals.Rece
 			}
 		}
 		rec, asked = (approvals.Ledger{}).Get(tx, id)
+		if rec.Basis.Kind == approvals.ByPlan { // people were shown what all of its steps do
+			plan, _ := (approvals.Ledger{}).Get(tx, rec.Basis.Of)
+			rec.Preview = approvals.Preview{Evidence: approvals.UnknownEffect, Text: plan.Preview.Text, Files: plan.Preview.Files}
+		}
 		return nil
 	})
 	o := r.m.State()

@@ -153,3 +153,31 @@ func TestARehearsalEndsWithoutItsBot(t *testing.T) {
 	c.b.kill()
 	eventually(t, "the rehearsal ended", func() bool { return !runs() }, c.b.log.String)
 }
+
+// The steps of a plan are rehearsed one after the other: what one leaves, the next one has.
+func TestACardOfAPlanSaysWhatItsStepsDoTogether(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
+		t.Run(name, func(t *testing.T) {
+			if os.Getuid() != 0 {
+				needstest.Missing(t, "only root can make a view of the files")
+			}
+			dir, err := os.MkdirTemp("", "r") // whose names fit into a line
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			c := newCrew(t, part{"both", []turn{{text: "I do it.", calls: []call{shell("mkdir " + dir + "/a; touch " + dir + "/gone"), shell("rm " + dir + "/gone && echo x >" + dir + "/a/b")}}}}).enter(t, config)
+			t.Cleanup(c.b.endTerminals)
+			c.previewed("both", "Rehearsed: creates the directory "+dir+"/a")
+			if card := c.lastCard(); strings.Contains(card, "gone (0 bytes)") {
+				t.Error(card)
+			}
+			c.as("bob").press("approve:")
+			eventually(t, "the end", func() bool { return strings.Count(c.page(), "exit 0") >= 2 && c.ends() == 1 }, c.shown)
+			if strings.Contains(c.page(), "Also: ") {
+				t.Error(c.page())
+			}
+		})
+	}
+}
