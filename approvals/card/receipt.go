@@ -4,7 +4,7 @@ import "countersign/approvals"
 
 // receiptOf is what an action changed, and how that is known, for the details.
 func receiptOf(r approvals.Receipt) string {
-	how := ""
+	var how string
 	switch r.Method {
 	case approvals.Recorded:
 		how = "recorded while it ran"

@@ -51,11 +51,7 @@ func TestPlantedEffectsAreFound(t *testing.T) {
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }))
 	defer srv.Close()
-	base, err := os.MkdirTemp("", "p") // whose names fit into a line
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	base := shortDir(t)
 	named := strings.NewReplacer("HOME", base+"/home", "SRV", base+"/srv", "URL", srv.URL)
 	do := func(command string) {
 		t.Helper()

@@ -43,6 +43,17 @@ func (c *chatter) previewed(word, want string) {
 	c.t.Fatalf("no card shows %s\n%s", want, c.shown())
 }
 
+// shortDir is a directory whose names fit into a line of a card.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "r") //nolint:usetesting // the test's own name is too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // lastCard is the newest card as people see it.
 func (c *chatter) lastCard() string {
 	for _, r := range slices.Backward(c.rows()) {
@@ -162,11 +173,7 @@ func TestACardOfAPlanSaysWhatItsStepsDoTogether(t *testing.T) {
 			if os.Getuid() != 0 {
 				needstest.Missing(t, "only root can make a view of the files")
 			}
-			dir, err := os.MkdirTemp("", "r") // whose names fit into a line
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			dir := shortDir(t)
 			c := newCrew(t, part{"both", []turn{{text: "I do it.", calls: []call{shell("mkdir " + dir + "/a; touch " + dir + "/gone"), shell("rm " + dir + "/gone && echo x >" + dir + "/a/b")}}}}).enter(t, config)
 			t.Cleanup(c.b.endTerminals)
 			c.previewed("both", "Rehearsed: creates the directory "+dir+"/a")

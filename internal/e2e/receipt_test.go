@@ -19,11 +19,7 @@ func receipted(t *testing.T, config, extra string) (c *chatter, dir string) {
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "only root can record")
 	}
-	dir, err := os.MkdirTemp("", "r") // whose names fit into a line
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir = shortDir(t)
 	script := "echo done >" + dir + "/result\n[ ! -d /sys/kernel ] || { " + strings.ReplaceAll(extra, "DIR", dir) + "\n}\n"
 	if err := os.WriteFile(filepath.Join(dir, "work"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)

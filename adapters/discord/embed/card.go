@@ -120,9 +120,7 @@ func (d *drawing) oneLine(o Options) Message {
 		s += " · " + span
 	}
 	began := started(d.card)
-	for _, w := range d.card.Warn {
-		began += "\n⚠ **" + clipEscaped(visible.Text(w), maxWarned) + "**"
-	}
+	began += warned(d.card)
 	if last, ok := codeSpan(visible.Code(d.card.Last)); ok {
 		began += "\n" + last
 	}
@@ -136,6 +134,15 @@ func (d *drawing) oneLine(o Options) Message {
 	}
 	m.Components = d.rows()
 	return m
+}
+
+// warned are the warnings of a decided card, each on a line.
+func warned(c chat.Card) string {
+	var b strings.Builder
+	for _, w := range c.Warn {
+		b.WriteString("\n⚠ **" + clipEscaped(visible.Text(w), maxWarned) + "**")
+	}
+	return b.String()
 }
 
 // Choice is a button of a card, with what its form shows.
