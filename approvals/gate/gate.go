@@ -441,7 +441,7 @@ func (g *Gate) Receipt(tx store.Tx, id approvals.ID, r approvals.Receipt) {
 		return
 	}
 	if rec, ok := g.ledger.Receipt(tx, id, r); ok {
-		g.audit(tx, rec, audit.Receipt, "", string(r.Method), r.Sentence())
+		g.audit(tx, rec, audit.Receipt, "", string(r.Method), cmp.Or(r.Sentence(), strings.ReplaceAll(r.Text, "\n", "; ")))
 		g.updateCard(tx, rec, "")
 	}
 }

@@ -128,11 +128,11 @@ func (l looker) Read(ctx context.Context, command string) (string, int, error) {
 }
 
 // Simulate implements impact.Simulator.
-func (l looker) Simulate(ctx context.Context, command string) (string, int, error) {
+func (l looker) Simulate(ctx context.Context, command string, server bool) (string, int, error) {
 	if !l.locked() {
 		return "", 0, backend.ErrNoLock
 	}
-	out, code, err := l.start(ctx, command, &backend.Lock{})
+	out, code, err := l.start(ctx, command, &backend.Lock{Net: server})
 	if errors.Is(err, errHeld) { // it did without, for example without its cache
 		err = nil
 	}

@@ -79,7 +79,7 @@ func (w *watches) get(id approvals.ID, take bool) *watching {
 // Begin implements shell.Receipts.
 func (r receipts) Begin(thread, call string) {
 	o, id := r.m.State(), approvals.NewID(thread, call)
-	if o == nil || r.m.watches.get(id, false) != nil || !o.Caps.Procfs || r.m.Config.Receipts == config.ReceiptsOff || r.m.Config.Credential != "" {
+	if o == nil || r.m.opts.DB == nil || r.m.watches.get(id, false) != nil || !o.Caps.Procfs || r.m.Config.Receipts == config.ReceiptsOff || r.m.Config.Credential != "" {
 		return
 	}
 	w, err := receipt.Begin(r.m.working, r.m.Target, backend.Environ(o.Caps))
@@ -174,9 +174,9 @@ func (r receipts) Ended(ctx context.Context, thread, call string) approvals.Rece
 	if err != nil {
 		return approvals.Receipt{}
 	}
-	report.Changes = slices.DeleteFunc(report.Changes, func(c receipt.Change) bool { // what the bot keeps there
+	report.Changes = slices.DeleteFunc(report.Changes, func(c receipt.Change) bool { // what the bot does itself
 		return w.Mark != "" && strings.Contains(c.Path, w.Mark) || strings.HasPrefix(c.Path, o.Caps.TempDir+"/countersign-") ||
-			private != nil && private(c.Path) || rec.Action.Session != "" && strings.HasSuffix(c.Path, "_history")
+			!report.Recorded && private != nil && private(c.Path) || rec.Action.Session != "" && strings.HasSuffix(c.Path, "_history")
 	})
 	return impact.Receipt(rec.Action, rec.Preview, report)
 }

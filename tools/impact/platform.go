@@ -149,22 +149,14 @@ func join2(words []string) string {
 	return " " + join(words)
 }
 
-// sayManifests says which objects files define. What would change in the
-// cluster is only asked where the classifier proves the question.
+// sayManifests says what a cluster would do with the objects that files define, or which ones these are.
 func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
 	files := repeatOptions(c.Args, "-f", "--filename", "-k", "--kustomize", "-R", "--recursive")
 	if files == "" {
 		return
 	}
-	if verb == "apply" {
-		for _, ask := range []string{"kubectl diff" + scope + files, "kubectl apply --dry-run=server" + scope + files} {
-			if out, exit, done := p.read(ctx, p.in()+ask); done && exit <= 1 {
-				list := rows(out)
-				p.add("kubectl says that this would change (%s):", count(len(list), "line", "lines"))
-				p.list(list)
-				return
-			}
-		}
+	if p.simulateManifests(ctx, c, scope, verb) {
+		return
 	}
 	for f := range strings.SplitSeq(strings.Join(c.Values("-f", "--filename"), ","), ",") {
 		src, ok := quote(f)

@@ -109,13 +109,41 @@ func TestATextIsPortableThatNeedsNothingOfItsShell(t *testing.T) {
 type simulator struct {
 	*fakeRunner
 	out string
+	ran *[]string
 }
 
-func (s simulator) Simulate(_ context.Context, command string) (string, int, error) {
-	if !strings.HasPrefix(command, "apt-get -s ") {
+func (s simulator) Simulate(_ context.Context, command string, server bool) (string, int, error) {
+	if !server && !strings.HasPrefix(command, "apt-get -s ") || server && !strings.Contains(command, " --dry-run=server ") {
 		s.t.Errorf("it simulates by %s", command)
 	}
+	if s.ran != nil {
+		*s.ran = append(*s.ran, command)
+	}
 	return s.out, 0, nil
+}
+
+func TestManifestsArePredictedByTheirCluster(t *testing.T) {
+	for command, want := range map[string]string{
+		"kubectl apply -n shop --context c1 -f web.yaml":            "cd -- /srv/app/ && kubectl apply --dry-run=server -n shop --context c1 -f web.yaml",
+		"kubectl create -R -f k8s/ --context c1":                    "cd -- /srv/app/ && kubectl create --dry-run=server --context c1 -R -f k8s/",
+		"kubectl apply --server-side -f a.yaml --context=c1":        "cd -- /srv/app/ && kubectl apply --dry-run=server --context c1 --server-side -f a.yaml",
+		"kubectl replace -f a.yaml --context c1":                    "cd -- /srv/app/ && kubectl replace --dry-run=server --context c1 -f a.yaml",
+		"kubectl apply -f https://example.com/a.yaml --context c1":  "",
+		"kubectl apply -f - --context c1":                           "",
+		"kubectl apply -k overlay --context c1":                     "",
+		"kubectl apply --prune -f a.yaml --context c1":              "",
+		"kubectl replace --force -f a.yaml --context c1":            "",
+		"kubectl apply -f a.yaml --kubeconfig /tmp/evil":            "",
+		"kubectl apply -f a.yaml --server https://evil --context x": "",
+		"kubectl apply -f a.yaml --dry-run=server":                  "",
+	} {
+		var ran []string
+		s := simulator{&fakeRunner{t: t, replies: map[string]reply{"head": {out: ""}}}, "deployment.apps/web configured (server dry run)\nservice/web created (server dry run)\n", &ran}
+		got := Of(t.Context(), shell(command), proves, s)
+		if strings.Join(ran, "; ") != want || want != "" && got != "the cluster tried 2 objects without storing it:\n  deployment.apps/web configured\n  service/web created" {
+			t.Errorf("%s: %q, by %q", command, got, ran)
+		}
+	}
 }
 
 func TestPackagesArePredictedByTheirOwnProgram(t *testing.T) {
@@ -125,7 +153,7 @@ func TestPackagesArePredictedByTheirOwnProgram(t *testing.T) {
 		"apt-get install -y ./local.deb": "",
 		"apt-get install -t sid nginx":   "",
 	} {
-		s := simulator{&fakeRunner{t: t}, "Reading package lists...\nRemv apache2 [2.4]\nInst libc6 [2.36-9] (2.36-10 Debian:12 [amd64])\nInst nginx (1.22 Debian:12 [amd64])\nInst nginx-common (1.22 Debian:12 [all])\nConf nginx (1.22 Debian:12 [amd64])\n"}
+		s := simulator{&fakeRunner{t: t}, "Reading package lists...\nRemv apache2 [2.4]\nInst libc6 [2.36-9] (2.36-10 Debian:12 [amd64])\nInst nginx (1.22 Debian:12 [amd64])\nInst nginx-common (1.22 Debian:12 [all])\nConf nginx (1.22 Debian:12 [amd64])\n", nil}
 		if got := Of(t.Context(), shell(command), proves, s); got != want {
 			t.Errorf("%s: %q, want %q", command, got, want)
 		}

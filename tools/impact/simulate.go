@@ -10,17 +10,18 @@ type Simulator interface {
 	Runner
 	// Simulate runs text of this package's, which asks a program for a simulation, as Read runs a proven
 	// read. It is held by the strictest lock, and refused where the target has none: a program that does
-	// not keep its word changes nothing.
-	Simulate(ctx context.Context, command string) (stdout string, exit int, err error)
+	// not keep its word changes nothing. server opens the network: then it asks a server for the simulation,
+	// and that must keep its word.
+	Simulate(ctx context.Context, command string, server bool) (stdout string, exit int, err error)
 }
 
-// simulate asks a program for a simulation. ok is false where none was made.
-func (p *probe) simulate(ctx context.Context, command string) (out string, ok bool) {
+// simulate asks a program for a simulation, or its server. ok is false where none was made.
+func (p *probe) simulate(ctx context.Context, command string, server bool) (out string, ok bool) {
 	s, can := p.runner.(Simulator)
 	if !can || ctx.Err() != nil {
 		return "", false
 	}
-	out, exit, err := s.Simulate(ctx, command)
+	out, exit, err := s.Simulate(ctx, command, server)
 	return out, err == nil && exit == 0
 }
 
@@ -29,7 +30,7 @@ func (p *probe) simulate(ctx context.Context, command string) (out string, ok bo
 func simulateApt(ctx context.Context, p *probe, c call) bool {
 	verb, names := c.Operand(0), c.Texts(1)
 	out, ok := p.simulate(ctx, "apt-get -s -q -y"+repeatOptions(c.Args, "--purge", "--no-install-recommends", "--allow-downgrades", "--reinstall", "--only-upgrade",
-		"--autoremove", "--auto-remove", "--no-install-suggests")+" "+quoted(verb)+" -- "+join(names))
+		"--autoremove", "--auto-remove", "--no-install-suggests")+" "+quoted(verb)+" -- "+join(names), false)
 	if !ok {
 		return false
 	}
@@ -67,5 +68,31 @@ func simulateApt(ctx context.Context, p *probe, c call) bool {
 	if len(removes)+len(upgrades)+len(installs) == 0 {
 		p.add("changes no packages")
 	}
+	return true
+}
+
+// simulateManifests says what a cluster would do with the objects of files, by a dry run of its API server
+// (kubernetes.io/docs/reference/using-api/api-concepts/#dry-run): it admits and validates what it is sent, and
+// stores nothing. A kubectl that does not know that option refuses it.
+func (p *probe) simulateManifests(ctx context.Context, c call, scope, verb string) bool {
+	for _, f := range append(c.Values("-f", "--filename"), c.Values("-k", "--kustomize")...) {
+		if f == "" || f == "-" || strings.Contains(f, "://") {
+			return false
+		}
+	}
+	if c.Has("-k", "--kustomize", "--prune", "--force") { // what these do besides is not simulated
+		return false
+	}
+	out, ok := p.simulate(ctx, p.in()+"kubectl "+verb+" --dry-run=server"+scope+
+		repeatOptions(c.Args, "-f", "--filename", "-R", "--recursive", "--server-side", "--force-conflicts", "--field-manager", "--validate"), true)
+	list := rows(out)
+	if !ok || len(list) == 0 {
+		return false
+	}
+	for i, row := range list {
+		list[i] = strings.TrimSuffix(row, " (server dry run)")
+	}
+	p.add("the cluster tried %s without storing it:", count(len(list), "object", "objects"))
+	p.list(list)
 	return true
 }
