@@ -36,6 +36,7 @@ import (
 	"countersign/bot/networks"
 	"countersign/bot/oneshot"
 	"countersign/bot/replicas"
+	"countersign/bot/stream"
 	"countersign/bot/threads"
 	"countersign/bot/toolbox"
 	"countersign/bot/webhooks"
@@ -79,6 +80,7 @@ type Bot struct {
 	agent      *agent.Agent
 	calls      *calls.Calls
 	webhooks   *webhooks.Sender
+	stream     *stream.Stream
 	console    console.Config
 	web        *web.Adapter   // nil before Run
 	intake     *alerts.Intake // nil without hooks
@@ -277,9 +279,12 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if b.webhooks, err = b.newWebhooks(); err != nil {
 		return err
 	}
+	if b.stream, err = b.newStream(o.Version); err != nil {
+		return err
+	}
 	deadlines := steady.New(b.log)
 	b.gate = gate.New(gate.Config{
-		Audit: audit.Trail{Redact: b.redactor.Redact, Tell: b.webhooks.Tell},
+		Audit: audit.Trail{Redact: b.redactor.Redact, Tell: b.tell},
 		DB:    b.db, Now: deadlines.Now, Log: b.log,
 		Policy:   func() *policy.Policy { return b.rules.Load().Policy },
 		Classify: b.classify,
@@ -354,7 +359,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last)
 	b.console = console.Config{
 		Desk: home, Lists: desk.NewLists(home, b.redactor.Redact, pages...),
-		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Calls: b.calls, Redact: b.redactor.Redact, Log: b.log,
+		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Calls: b.calls, Redact: b.redactor.Redact, Tell: b.tell, Log: b.log,
 	}
 	if !b.file.Recordings.Off {
 		b.console.Recordings = &b.recordings
@@ -379,6 +384,12 @@ func (b *Bot) newWebhooks() (*webhooks.Sender, error) {
 		c.Hooks = append(c.Hooks, webhooks.Hook{URL: h.URL, Secret: redact.Secret(secret)})
 	}
 	return webhooks.New(c), nil
+}
+
+// tell tells other systems of a line of the audit record, in the transaction that writes it.
+func (b *Bot) tell(tx store.Tx, thread string, e audit.Event, at time.Time) {
+	b.webhooks.Tell(tx, thread, e, at)
+	b.stream.Tell(tx, thread, e, at)
 }
 
 // openMachines makes the machines, and opens this one.

@@ -157,6 +157,9 @@ func (b *Bot) work(ctx context.Context, g *errgroup.Group) {
 	if len(b.file.Programs.Webhooks) > 0 {
 		jobs["webhooks"] = b.webhooks.Run
 	}
+	if len(b.file.Stream) > 0 {
+		jobs["stream"] = b.stream.Run
+	}
 	if b.intake != nil {
 		jobs["alerts"] = b.intake.Run
 	}

@@ -52,7 +52,9 @@ type Config struct {
 	Calls      chat.Calls
 	Recordings *machines.Recordings // nil where nothing is recorded
 	Redact     func(string) string
-	Log        *slog.Logger
+	// Tell is told of each line of the audit record, in its transaction; nil is not (see audit.Trail).
+	Tell func(tx store.Tx, thread string, e audit.Event, at time.Time)
+	Log  *slog.Logger
 }
 
 // Listen listens for the console. Its result is limited, and with TLS where the
@@ -129,7 +131,7 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	trail := audit.Trail{Redact: c.Redact}
+	trail := audit.Trail{Redact: c.Redact, Tell: c.Tell}
 	cfg := web.Config{
 		DB: c.DB, Key: c.Key, Desk: c.Desk, Lists: c.Lists, Redact: c.Redact, Title: "Countersign", Examples: examples, Outputs: c.Outputs, Calls: c.Calls, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
 		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,

@@ -14,6 +14,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/internal/failpoint"
 	"countersign/store"
 	"countersign/targets/backend"
 	"countersign/tools/impact"
@@ -86,6 +87,12 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 	case k.Way.Kind != approvals.OnePress:
 		return nil
 	case trial:
+		// One that an earlier attempt set, which the bot did not survive, must not undo this one.
+		if old, ok := w.load(ctx, thread, id); ok && old.Timer != "" {
+			if _, err := w.script(ctx, o, settleScript, nil, old.Timer, "keep"); err != nil {
+				return fmt.Errorf("it was approved to undo itself, and its earlier timer could not be ended: %w", err)
+			}
+		}
 		k.Timer = copiesOf(o) + "/" + string(id) + "-" + strings.ToLower(rand.Text()[:8])
 	}
 	err := w.m.opts.DB.Update(ctx, func(tx store.Tx) error {
@@ -102,6 +109,7 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 		if _, err := w.script(ctx, o, trialScript, nil, k.Timer, strconv.Itoa(int(rec.Trial.For.Seconds())), k.Way.Command); err != nil {
 			return fmt.Errorf("it was approved to undo itself, and the timer could not be set: %w", err)
 		}
+		failpoint.Hit(failpoint.TimerSet)
 	}
 	return nil
 }

@@ -120,18 +120,20 @@ var inside = map[string]string{
 	"internal/toolsdoc":     "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
-	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/passkey/registry approvals/policy approvals/risk bot/calls bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
+	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/passkey/registry approvals/policy approvals/risk bot/calls bot/console bot/courier bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/stream bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
 	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/condition internal/config internal/redact internal/rules store",
 	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/outside tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
 	"bot/networks": "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads internal/config internal/failpoint internal/rules store store/outbox store/queue",
 	"bot/calls":    "adapters/chat agent approvals store store/aging tools",
-	"bot/webhooks": "approvals/audit internal/redact store",
+	"bot/webhooks": "approvals/audit bot/courier internal/redact store",
+	"bot/courier":  "store",
+	"bot/stream":   "approvals/audit bot/courier internal/redact store",
 	"bot/oneshot":  "adapters/chat approvals approvals/card approvals/gate store tools",
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
 	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
-	"bot/machines": "adapters/chat approvals approvals/risk internal/config signer/client signer/wire store targets/backend targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
+	"bot/machines": "adapters/chat approvals approvals/risk internal/config internal/failpoint signer/client signer/wire store targets/backend targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
 	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/enroll internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer targets/backend targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
 	"cmd/countersign-hook":    "internal/hook",

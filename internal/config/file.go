@@ -86,6 +86,8 @@ type File struct {
 	Alerts alerts.Config `yaml:"alerts"`
 	// Programs is about programs that ask: coding agents, jobs and scripts.
 	Programs ProgramsConfig `yaml:"programs"`
+	// Stream are places that get every decision and every run as an event.
+	Stream []StreamConfig `yaml:"stream,omitempty"`
 }
 
 // ModelConfig is about the language model.
@@ -271,6 +273,9 @@ func (f File) check(path string) error {
 		return err
 	}
 	if err := f.Programs.check(path); err != nil {
+		return err
+	}
+	if err := checkStream(path, f.Stream); err != nil {
 		return err
 	}
 	if err := f.Tools.Interpreters.Check(); err != nil {

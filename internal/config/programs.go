@@ -49,7 +49,7 @@ func (p ProgramsConfig) check(path string) error {
 	}
 	for i, x := range p.Webhooks {
 		u, err := url.Parse(x.URL)
-		if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "127.0.0.1" && u.Hostname() != "localhost") {
+		if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
 			return Errorf("%s: programs.webhooks[%d].url must begin with https://", path, i)
 		}
 		if x.SecretEnv == "" {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/failpoint"
 	"countersign/internal/needstest"
 	"countersign/targets/ssh/sshtest"
 )
@@ -141,5 +142,69 @@ func TestWhatCannotUndoItselfIsNotApprovedSo(t *testing.T) {
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("it ran")
+	}
+}
+
+// diedOnTrial approves the command "logs" so that it undoes itself, to a bot that dies at a point, and starts
+// it again.
+func diedOnTrial(t *testing.T, point failpoint.Point) (c *chatter, dir, before string) {
+	t.Helper()
+	c, dir = rehearsing(t, trialConfig)
+	before = tree(t, dir)
+	c.previewed("logs", "One press back: ")
+	c.b.kill()
+	c.again("COUNTERSIGN_FAILPOINT=" + string(point) + ":1")
+	bob := c.as("bob")
+	for _, id := range c.buttons("trial:") { // the bot may die before it answers
+		_, _ = bob.p.do("POST", "/api/threads/"+c.thread+"/clicks", map[string]string{"id": "c1", "button": id}, &struct{}{})
+	}
+	select {
+	case <-c.b.done:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the bot did not die\n%s", c.shown())
+	}
+	c.again()
+	return c, dir, before
+}
+
+// A bot that dies between setting the timer and the run sets another one: the first must not take the change
+// back that people keep.
+func TestAKeptChangeStaysAfterACrash(t *testing.T) {
+	t.Parallel()
+	for _, point := range []failpoint.Point{failpoint.TimerSet, failpoint.OutcomeStored} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			c, dir, before := diedOnTrial(t, point)
+			begin := time.Now()
+			c.sees("done run_shell")
+			after := tree(t, dir)
+			if after == before {
+				t.Fatalf("nothing happened\n%s", c.shown())
+			}
+			c.as("bob").press("keep:")
+			c.sees("Kept by bob")
+			for time.Since(begin) < 9*time.Second { // all timers are over by then
+				if tree(t, dir) != after {
+					t.Fatalf("it was undone\n%s", c.shown())
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+func TestAChangeUndoesItselfAfterACrashAtEachStep(t *testing.T) {
+	t.Parallel()
+	needstest.Long(t)
+	for _, point := range []failpoint.Point{
+		failpoint.VoteStored, failpoint.IntentStored, failpoint.TimerSet, failpoint.CommandNoted, failpoint.OutcomeStored, failpoint.ReplyPosted,
+	} {
+		t.Run(string(point), func(t *testing.T) {
+			c, dir, before := diedOnTrial(t, point)
+			c.sees("Undone: nobody kept it")
+			if now := tree(t, dir); now != before {
+				t.Errorf("it is\n%s\nand was\n%s", now, before)
+			}
+		})
 	}
 }

@@ -27,6 +27,7 @@ const (
 	// Passed on the way where they are needed.
 	TerminalMade    Point = "terminal-made"    // and not noted
 	TerminalAdopted Point = "terminal-adopted" // one that an earlier process made, and not noted
+	TimerSet        Point = "timer-set"        // of a change that undoes itself, and the command is not noted
 )
 
 // Asides returns the points that a bot passes when people talk while a card waits.

@@ -262,14 +262,17 @@ func (b *bounded) label(name string) string {
 type scrape struct {
 	adapters        func() map[string]error
 	queue           func(context.Context) (int, error)
+	lag             func(context.Context) (map[string]time.Duration, error)
 	connected, deep *prometheus.Desc
+	waits           *prometheus.Desc
 }
 
 func newScrape(cfg Config) *scrape {
 	return &scrape{
-		adapters: cfg.Adapters, queue: cfg.Queue,
+		adapters: cfg.Adapters, queue: cfg.Queue, lag: cfg.Lag,
 		connected: prometheus.NewDesc("countersign_adapter_connected", "Whether a chat network can hear people: 1, else 0.", []string{"adapter"}, nil),
 		deep:      prometheus.NewDesc("countersign_queue_depth", "Items that wait in the inboxes of threads.", nil, nil),
+		waits:     prometheus.NewDesc("countersign_delivery_lag_seconds", "How long the oldest message that a webhook or a receiver of the stream has not taken waits.", []string{"receiver"}, nil),
 	}
 }
 
@@ -277,6 +280,7 @@ func newScrape(cfg Config) *scrape {
 func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
 	ch <- s.connected
 	ch <- s.deep
+	ch <- s.waits
 }
 
 // Collect implements prometheus.Collector.
@@ -290,12 +294,21 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(s.connected, prometheus.GaugeValue, up, name)
 		}
 	}
-	if s.queue == nil {
-		return
-	}
 	// The interface hands over no context.
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
+	if s.lag != nil {
+		all, err := s.lag(ctx)
+		if err != nil {
+			ch <- prometheus.NewInvalidMetric(s.waits, err)
+		}
+		for receiver, lag := range all {
+			ch <- prometheus.MustNewConstMetric(s.waits, prometheus.GaugeValue, lag.Seconds(), receiver)
+		}
+	}
+	if s.queue == nil {
+		return
+	}
 	n, err := s.queue(ctx)
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(s.deep, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -68,6 +69,9 @@ func TestWhatIsReadAtAScrape(t *testing.T) {
 	o, _ := observer(t, Config{
 		Version: "1.2.3", Revision: "abc",
 		Adapters: func() map[string]error { return map[string]error{"slack": nil, "discord": errors.New("not connected")} },
+		Lag: func(context.Context) (map[string]time.Duration, error) {
+			return map[string]time.Duration{"otlp collector:4318": 3 * time.Second}, nil
+		},
 		Queue: func(ctx context.Context) (int, error) {
 			if _, ok := ctx.Deadline(); !ok {
 				t.Error("the queue is counted without a limit")
@@ -83,6 +87,7 @@ func TestWhatIsReadAtAScrape(t *testing.T) {
 		{"countersign_adapter_connected", []string{"adapter=slack"}, 1},
 		{"countersign_adapter_connected", []string{"adapter=discord"}, 0},
 		{"countersign_queue_depth", nil, 7},
+		{"countersign_delivery_lag_seconds", []string{"receiver=otlp collector:4318"}, 3},
 		{"countersign_build_info", []string{"version=1.2.3", "revision=abc", "goversion=" + runtime.Version()}, 1},
 	} {
 		if got := sample(t, o, tt.name, tt.labels...); got != tt.want {

@@ -72,6 +72,9 @@ type Config struct {
 	// Queue counts the items that wait in the inboxes of threads. It is called at each
 	// scrape, with a limit of 5 s. nil leaves the metric out.
 	Queue func(ctx context.Context) (int, error)
+	// Lag says how long what other systems are to be told has waited, by receiver. It is called at each
+	// scrape; nil means there is none.
+	Lag func(ctx context.Context) (map[string]time.Duration, error)
 	// Content puts what is said to and by the model, and arguments and results of tools,
 	// into spans. The environment variable
 	// OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says so too (true, span_only or

@@ -94,7 +94,10 @@ func families(t *testing.T) []*dto.MetricFamily {
 	o, _ := observer(t, Config{
 		Models: []string{"m"}, KnownTool: func(string) bool { return true },
 		Adapters: func() map[string]error { return map[string]error{"slack": nil} },
-		Queue:    func(context.Context) (int, error) { return 1, nil },
+		Lag: func(context.Context) (map[string]time.Duration, error) {
+			return map[string]time.Duration{"otlp collector:4318": 3 * time.Second}, nil
+		},
+		Queue: func(context.Context) (int, error) { return 1, nil },
 	})
 	m := o.metrics
 	for _, r := range append(endReasons(), "what comes next year") {

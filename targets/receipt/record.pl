@@ -7,29 +7,76 @@
 
 my (%ours, %left, %files, @order, @later, %queued, $word, $missed, $seen);
 my $most = 5000;            # names
-my $most_processes = 20000;
+my $most_processes = 20000; # and what is held of others until the command is found
 
+# What happened to processes and to files since the command was announced by a word: its own process is found
+# by what it does, and that may be known only when it is over.
+my (@held, @unknown);
+
+# Takes what happened to a process.
+sub process {
+  my ($what, @id) = @_;
+  if ($what == 1) {
+    return if !$ours{$id[1]};
+    $missed = 1 if keys %ours >= $most_processes;
+    $ours{$id[3]} = $left{$id[3]} = 1 if keys %ours < $most_processes;
+  } elsif ($what == 0x80000000) {
+    delete $left{$id[1]} if $id[0] == $id[1];
+  }
+}
+
+# The command is this process.
+sub found {
+  $seen = $ours{$_[0]} = 1;
+  undef $word;
+  process(@$_) for @held;
+  $ours{$_->[1]} and file($_->[0], $_->[2]) for @unknown;
+  @held = @unknown = ();
+}
+
+# What happened to processes, as far as the kernel has told.
 sub processes {
-  for (;;) {
+  my @new;
+  while (@new < $most_processes) {
     my $b;
     if (!defined recv $events, $b, 8192, 0x40) {
       last if $! != 105; # the kernel dropped some
       $missed = 1;
       next;
     }
-    my ($what, @id) = unpack "x36 L x12 L4", $b;
-    if ($what == 1) {
-      next if !$ours{$id[1]};
-      $missed = 1 if keys %ours >= $most_processes;
-      $ours{$id[3]} = $left{$id[3]} = 1 if keys %ours < $most_processes;
-    } elsif ($what == 2 && defined $word) {
-      next if index(join("", lines("/proc/$id[1]/cmdline")), $word) < 0;
-      $seen = $ours{$id[1]} = 1;
-      undef $word;
-    } elsif ($what == 0x80000000) {
-      delete $left{$id[1]} if $id[0] == $id[1];
+    push @new, [unpack "x36 L x12 L4", $b];
+  }
+  return @new;
+}
+
+# What happened to files, likewise.
+sub names {
+  my @new;
+  while (@new < $most) {
+    my $b = "\0" x 65536;
+    my $n = syscall $read, $notices, $b, 65536;
+    last if $n <= 0;
+    for (my $i = 0; $i < $n;) {
+      my ($len, $head, $mask, $pid) = unpack "L x2 S Q x4 l", substr $b, $i, 24;
+      $missed = 1 if $mask & 0x4000;
+      push @new, [$mask, $pid, substr $b, $i + $head, $len - $head];
+      $i += $len;
     }
   }
+  return @new;
+}
+
+# Reads what it is told, and returns whether that was the end.
+sub input {
+  my $r = "";
+  vec($r, 0, 1) = 1;
+  return 0 if select($r, undef, undef, 0) < 1;
+  sysread STDIN, my $lines, 4096 or return 1;
+  for (split /\n/, $lines) {
+    my ($kind, $what) = split / /, $_, 2;
+    $kind eq "pid" ? $seen = $ours{$what} = 1 : ($word = $what);
+  }
+  return 0;
 }
 
 # The directory of a handle.
@@ -75,32 +122,32 @@ sub file {
 
 vec($wait, $notices, 1) = 1;
 vec($wait, 0, 1) = 1;
-for (my $end = 0; !$end;) {
+# After the end it looks once more: all that belongs to the command was there before.
+for (my $end = 0; $end < 2;) {
   select my $r = $wait, undef, undef, undef;
-  if (vec $r, 0, 1) {
-    if (sysread STDIN, my $line, 4096) {
-      for (split /\n/, $line) {
-        my ($kind, $what) = split / /, $_, 2;
-        $kind eq "pid" ? $seen = $ours{$what} = 1 : ($word = $what);
-      }
+  # In this order, since a file is changed by a process that is there, and the command begins when it was
+  # announced.
+  my @files = names();
+  my @processes = processes();
+  $end++ if input() && @files < $most && @processes < $most_processes;
+  for (@processes) {
+    my ($what, @id) = @$_;
+    if (!defined $word) {
+      process($what, @id);
     } else {
-      $end = 1;
+      @held < $most_processes ? push @held, $_ : ($missed = 1) if $what == 1 || $what == 0x80000000;
+      found($id[1]) if $what == 2 && index(join("", lines("/proc/$id[1]/cmdline")), $word) >= 0;
     }
   }
-  my @seen;
-  for (;;) {
-    my $b = "\0" x 65536;
-    my $n = syscall $read, $notices, $b, 65536;
-    last if $n <= 0;
-    for (my $i = 0; $i < $n;) {
-      my ($len, $head, $mask, $pid) = unpack "L x2 S Q x4 l", substr $b, $i, 24;
-      $missed = 1 if $mask & 0x4000;
-      push @seen, [$mask, $pid, substr $b, $i + $head, $len - $head];
-      $i += $len;
+  for (@files) {
+    if (defined $word) { # it writes its own record, whose name is the word; on this machine the bot makes that
+      @unknown < $most ? push @unknown, $_ : ($missed = 1);
+      my ($bytes) = unpack "x12 L", $_->[2];
+      found($_->[1]) if $word eq unpack("Z*", substr $_->[2], 20 + $bytes) && $_->[1] != getppid;
+    } elsif ($ours{$_->[1]}) {
+      file($_->[0], $_->[2]);
     }
   }
-  processes(); # after the files: who came from whom is known by then
-  $ours{$_->[1]} and file($_->[0], $_->[2]) for @seen;
 }
 exit if !$seen; # it never saw the command
 print "end\n";
