@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -93,7 +94,7 @@ func (c *Courier) Run(ctx context.Context) error {
 
 // Post makes an HTTP request that has to be answered with 2xx.
 func Post(client *http.Client, r *http.Request) error {
-	res, err := client.Do(r)
+	res, err := client.Do(r) //nolint:gosec // the operator configured the address
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func (c *Courier) waiting(ctx context.Context, r Receiver, most int) (all []stor
 			}
 			id, _ := parts[len(parts)-1].(string)
 			at, _ := parts[len(parts)-2].(uint64)
-			if all = append(all, stored{bytes.Clone(key), Message{ID: id, At: time.Unix(0, int64(at)), Body: bytes.Clone(raw)}}); len(all) == most {
+			if all = append(all, stored{bytes.Clone(key), Message{ID: id, At: time.Unix(0, int64(at&math.MaxInt64)), Body: bytes.Clone(raw)}}); len(all) == most {
 				break
 			}
 		}
