@@ -431,12 +431,7 @@ func secrets(e config.Env, f config.File, servers mcp.Config) []string {
 			known = append(known, string(s))
 		}
 	}
-	for _, h := range f.Programs.Webhooks {
-		if s := os.Getenv(h.SecretEnv); s != "" {
-			known = append(known, s)
-		}
-	}
-	return known
+	return append(known, f.DeliverySecrets()...)
 }
 
 // Model returns the client of the model that the environment names.

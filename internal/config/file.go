@@ -43,8 +43,34 @@ func (f File) variables() []string {
 	for _, p := range f.Tools.Plugins {
 		out = append(out, p.Env...)
 	}
+	out = append(out, f.deliveries()...)
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// deliveries are the variables with the secrets of webhooks and of the stream.
+func (f File) deliveries() []string {
+	var out []string
+	for _, w := range f.Programs.Webhooks {
+		out = append(out, w.SecretEnv)
+	}
+	for _, s := range f.Stream {
+		if s.TokenEnv != "" {
+			out = append(out, s.TokenEnv)
+		}
+	}
+	return out
+}
+
+// DeliverySecrets are the secrets of webhooks and of the stream, as far as they are set.
+func (f File) DeliverySecrets() []string {
+	var out []string
+	for _, name := range f.deliveries() {
+		if v := os.Getenv(name); v != "" {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // File is the YAML file that COUNTERSIGN_CONFIG names.
