@@ -42,7 +42,8 @@ type Message struct {
 type Receiver struct {
 	Key  string // keeps its rows together; it must not change while some wait
 	Name string // for people, in logs and metrics; without secrets
-	// Send sends messages in order, and returns how many were taken. With an error the rest is tried again.
+	// Send sends messages in order, and returns how many were taken, or must not come again. With an error the
+	// rest is tried again.
 	Send func(ctx context.Context, all []Message) (taken int, err error)
 }
 
@@ -77,8 +78,8 @@ func (c *Courier) Idle() bool { return len(c.cfg.Receivers) == 0 }
 // Put stores a message for every receiver, in the transaction that makes it true. body makes it for an id
 // that is new.
 func (c *Courier) Put(tx store.Tx, at time.Time, body func(id string) any) {
+	id := "msg_" + rand.Text()
 	for _, r := range c.cfg.Receivers {
-		id := "msg_" + rand.Text()
 		store.Save(tx, store.Key(c.cfg.Root, r.Key, uint64(at.UnixNano()), id), body(id))
 	}
 }
@@ -92,18 +93,18 @@ func (c *Courier) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Post makes an HTTP request that has to be answered with 2xx.
-func Post(client *http.Client, r *http.Request) error {
+// Post makes an HTTP request that has to be answered with 2xx, and returns the first 64 kB of the answer.
+func Post(client *http.Client, r *http.Request) ([]byte, error) {
 	res, err := client.Do(r) //nolint:gosec // the operator configured the address
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<16)) // so that the connection can be used again
+	answer, err := io.ReadAll(io.LimitReader(res.Body, 1<<16)) // also so that the connection can be used again
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return fmt.Errorf("it answers with HTTP %d", res.StatusCode)
+		return nil, fmt.Errorf("it answers with HTTP %d", res.StatusCode)
 	}
-	return nil
+	return answer, err
 }
 
 // serve sends the messages of one receiver.

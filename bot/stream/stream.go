@@ -211,8 +211,21 @@ func collector(s Sink, version string) send {
 		for k, v := range s.Headers {
 			r.Header.Set(k, string(v))
 		}
-		if err := courier.Post(client, r); err != nil {
+		raw, err = courier.Post(client, r)
+		if err != nil {
 			return 0, err
+		}
+		// What a collector rejects must not be sent again.
+		var answer struct {
+			PartialSuccess struct {
+				Rejected json.RawMessage `json:"rejectedLogRecords"`
+				Message  string          `json:"errorMessage"`
+			} `json:"partialSuccess"`
+		}
+		if json.Unmarshal(raw, &answer) == nil {
+			if n := strings.Trim(string(answer.PartialSuccess.Rejected), `"`); n != "" && n != "0" {
+				return len(all), fmt.Errorf("it rejected %s of %d events: %s", n, len(all), answer.PartialSuccess.Message)
+			}
 		}
 		return len(all), nil
 	}

@@ -269,6 +269,21 @@ func TestACollectorGetsEverythingOnceItWorks(t *testing.T) {
 	}
 }
 
+// What a collector rejects is not sent again, and the log says so.
+func TestWhatACollectorRejectsIsNotSentAgain(t *testing.T) {
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		_, _ = io.WriteString(w, `{"partialSuccess": {"rejectedLogRecords": "2", "errorMessage": "too large"}}`)
+	}))
+	defer srv.Close()
+	var log bytes.Buffer
+	runs(t, told(t, &log, Sink{Collector: srv.URL}))
+	if asked != 1 || !strings.Contains(log.String(), "it rejected 2 of 3 events: too large") {
+		t.Errorf("it was asked %d times\n%s", asked, log.String())
+	}
+}
+
 func trusts(srv *httptest.Server) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(srv.Certificate())

@@ -153,5 +153,6 @@ func (s *Sender) send(ctx context.Context, h Hook, m courier.Message) error {
 	r.Header.Set("Webhook-Id", m.ID)
 	r.Header.Set("Webhook-Timestamp", at)
 	r.Header.Set("Webhook-Signature", h.sign(m.ID, at, m.Body))
-	return courier.Post(s.cfg.HTTP, r)
+	_, err = courier.Post(s.cfg.HTTP, r)
+	return err
 }
