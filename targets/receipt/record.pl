@@ -5,7 +5,7 @@
 # It is passive: fanotify tells who changed which name, and the kernel's process events tell who comes from whom
 # (fanotify(7), linux/cn_proc.h). Nothing waits for it, so a command that is recorded is as it is without.
 
-my (%ours, %left, %files, @order, @later, %queued, $word, $missed, $seen);
+my (%ours, %left, %files, @order, @later, %queued, $word, $announced, $missed, $seen);
 my $most = 5000;            # names
 my $most_processes = 20000; # and what is held of others until the command is found
 
@@ -74,7 +74,7 @@ sub input {
   sysread STDIN, my $lines, 4096 or return 1;
   for (split /\n/, $lines) {
     my ($kind, $what) = split / /, $_, 2;
-    $kind eq "pid" ? $seen = $ours{$what} = 1 : ($word = $what);
+    $kind eq "pid" ? $seen = $ours{$what} = 1 : ($word = $announced = $what);
   }
   return 0;
 }
@@ -155,6 +155,9 @@ look();
 file(@$_) for @later;
 for my $p (keys %left) {
   my (undef, undef, $state, $name) = began($p) or next;
+  # What keeps the command's output ends a moment after it, and what ends has no arguments any more.
+  my $line = join "", lines("/proc/$p/cmdline");
+  next if $line eq "" || defined $announced && index($line, $announced) >= 0;
   print "q $p $name\n" if $state !~ /[ZX]/;
 }
 print "files\n";
