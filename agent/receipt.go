@@ -8,9 +8,9 @@ import (
 	"countersign/store"
 )
 
-// resultWaits is how long a result waits for its receipt, so that quick ones need no second message to the
-// network. Later ones are added to the card.
-const resultWaits = 5 * time.Millisecond
+// resultWaits is how long a result waits for its receipt, so that it needs no second edit of the card. A
+// recorded one takes a few milliseconds. Later ones are added to the card.
+const resultWaits = 50 * time.Millisecond
 
 // receipt returns what a change really changed, unless that takes too long. there is false if it still comes.
 func (w *worker) receipt(found <-chan approvals.Receipt) (r approvals.Receipt, there bool) {

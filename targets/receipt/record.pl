@@ -1,6 +1,6 @@
 # Records what a command does to files and which processes it leaves, until its input ends. A line of its input
-# says whose changes count: "pid" and a number, or "mark" and a word among the arguments of the command's first
-# process. Then it prints "end", and what look.pl says.
+# says whose changes count: "pid" and a number; or "mark" and a word, for the process that is started next with
+# the word among its arguments and writes a file of that name. At the end it prints "end", and what look.pl says.
 #
 # It is passive: fanotify tells who changed which name, and the kernel's process events tell who comes from whom
 # (fanotify(7), linux/cn_proc.h). Nothing waits for it, so a command that is recorded is as it is without.
