@@ -400,7 +400,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 // recordChange stores the result of an approved run.
 func (w *worker) recordChange(ctx context.Context, s step, id approvals.ID, a approvals.Action, r *history.Result, did runFacts) error {
 	r.Changed = true
-	receipt, there := w.receipt(did.receipt)
+	receipt, there := w.receipt(did)
 	err := w.recordRun(ctx, s, a, *r, did.undo, func(tx store.Tx, o approvals.Outcome) {
 		if r.Unknown {
 			w.a.cfg.Gate.Lost(tx, id)
@@ -521,6 +521,7 @@ func (w *worker) afterAbandon(ctx context.Context) error {
 type runFacts struct {
 	undo    bool                     // the change can be undone
 	receipt <-chan approvals.Receipt // see tools.Result
+	soon    bool                     // likewise
 	tried   string                   // see tools.Result
 }
 
@@ -609,7 +610,7 @@ func (w *worker) perform(
 	w.a.mu.Lock()
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
-	return r, runFacts{res.Undo, res.Receipt, w.a.cfg.Redact(res.Tried)}
+	return r, runFacts{res.Undo, res.Receipt, res.ReceiptSoon, w.a.cfg.Redact(res.Tried)}
 }
 
 // resultHash identifies a result, so that repetitions can be recognised. It leaves out

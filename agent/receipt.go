@@ -8,19 +8,19 @@ import (
 	"countersign/store"
 )
 
-// resultWaits is how long a result waits for its receipt, so that it needs no second edit of the card. A
-// recorded one takes a few milliseconds. Later ones are added to the card.
+// resultWaits is how long a result waits for a receipt that comes soon, so that it needs no second edit of the
+// card. Others are added to the card.
 const resultWaits = 50 * time.Millisecond
 
 // receipt returns what a change really changed, unless that takes too long. there is false if it still comes.
-func (w *worker) receipt(found <-chan approvals.Receipt) (r approvals.Receipt, there bool) {
-	if found == nil {
-		return r, true
+func (w *worker) receipt(did runFacts) (r approvals.Receipt, there bool) {
+	if did.receipt == nil || !did.soon {
+		return r, did.receipt == nil
 	}
 	t := time.NewTimer(resultWaits)
 	defer t.Stop()
 	select {
-	case r = <-found:
+	case r = <-did.receipt:
 		return w.a.withoutSecrets(r), true
 	case <-t.C:
 		return r, false

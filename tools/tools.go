@@ -175,9 +175,10 @@ type Result struct {
 	Tried string
 	// Undo means that the tool undo can undo the change.
 	Undo bool
-	// Receipt yields what a change really changed, as far as the target can tell, once and soon; nil if
-	// nobody looked.
-	Receipt <-chan approvals.Receipt
+	// Receipt yields what a change really changed, as far as the target can tell, once; nil if nobody looked.
+	// ReceiptSoon says that it takes milliseconds, so that waiting for it is cheaper than a second message.
+	Receipt     <-chan approvals.Receipt
+	ReceiptSoon bool
 	// Text is the form for people; "" means that Value is shown.
 	Text string
 }

@@ -54,8 +54,8 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 	return p
 }
 
-// previewSteps rehearses the steps of a plan one after the other. Where that can't be done it says nothing: of
-// single steps nobody knows what the ones before leave.
+// previewSteps rehearses the steps of a plan one after the other. Where the target can't do that it says nothing:
+// of single steps nobody knows what the ones before leave.
 func (s Set) previewSteps(ctx context.Context, plan approvals.Action) approvals.Preview {
 	a, ok := together(plan.Steps)
 	m := s.byID(a.Target)
@@ -67,10 +67,10 @@ func (s Set) previewSteps(ctx context.Context, plan approvals.Action) approvals.
 		return approvals.Preview{}
 	}
 	r, err := looker{m.opts.Classify, m, o, a}.rehearse(ctx)
-	if err != nil {
+	if rehearsal.Lasting(err) {
 		return approvals.Preview{}
 	}
-	return impact.Preview(a, r, nil, "")
+	return impact.Preview(a, r, err, "")
 }
 
 // together is one command that does what some steps do in order, up to the first that fails. ok is false if

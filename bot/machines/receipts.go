@@ -128,9 +128,16 @@ func (r receipts) Runs(ctx context.Context, thread, call, mark, process string) 
 }
 
 // Ended implements shell.Receipts.
-func (r receipts) Ended(ctx context.Context, thread, call string) approvals.Receipt {
+func (r receipts) Ended(ctx context.Context, thread, call string) (<-chan approvals.Receipt, bool) {
 	id := approvals.NewID(thread, call)
 	w := r.m.watches.get(id, true)
+	found := make(chan approvals.Receipt, 1)
+	go func() { found <- r.receipt(ctx, thread, id, w) }() // within receiptWithin
+	return found, w != nil && w.recorded
+}
+
+// receipt is that of a request's command, w if this process looks at it.
+func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w *watching) approvals.Receipt {
 	var rec approvals.Record
 	asked := false
 	if w != nil {

@@ -196,7 +196,7 @@ func MakeWithout(l backend.Lock, processor string, w Without) (Filter, error) {
 	return f, nil
 }
 
-// ForGo is the filter's program, beginning with rules for a Go program that puts it on a thread of its own.
+// ForGo is the filter's program, beginning with rules for a Go program that puts it on one thread.
 // Who would answer for the guard is stopped while the runtime stops all threads, so what the runtime does on
 // that thread must not wait for an answer. Signals SIGURG to its threads pass unseen, by which the runtime stops
 // them; a process that comes from the thread may send them, too, and nobody who gets one without wanting it

@@ -13,6 +13,8 @@ sub walk {
   opendir(my $d, $dir) or return;
   for my $name (readdir $d) {
     next if $name eq "." || $name eq ".." || ++$looked > $most_looked;
+    my $time = (lstat "$dir/$name")[10] // next;
+    next if $time < $since[0] && ($depth == 1 || !-d _); # most are old
     my ($is, $what) = newer("$dir/$name", @since);
     next if !defined $what;
     if ($is && $depth > 1) {

@@ -109,7 +109,7 @@ type Watch struct {
 	before   Before
 }
 
-// Begin starts to look, and returns at once. The Watch must be ended. If ctx ends, it does, too.
+// Begin starts to look, and does not wait. The Watch must be ended. If ctx ends, it does, too.
 func Begin(ctx context.Context, t Target, env []string) (*Watch, error) {
 	ctx, end := context.WithCancel(ctx)
 	in := &input{next: make(chan told), over: ctx.Done()}

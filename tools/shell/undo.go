@@ -33,9 +33,9 @@ type Receipts interface {
 	// Runs says what the command will be, right before it runs: the program that is started next with mark
 	// among its arguments, or what the process with this number does. It takes at most a fraction of a second.
 	Runs(ctx context.Context, thread, call, mark, process string)
-	// Ended returns what the command of a call changed, which this or an earlier process of the bot began,
-	// within a few seconds. The zero Receipt means that nobody looked.
-	Ended(ctx context.Context, thread, call string) approvals.Receipt
+	// Ended yields what the command of a call changed, which this or an earlier process of the bot began,
+	// within a few seconds; soon says that it takes milliseconds. The zero Receipt means that nobody looked.
+	Ended(ctx context.Context, thread, call string) (found <-chan approvals.Receipt, soon bool)
 }
 
 // noted makes a run note what it changes, and how that can be undone.
@@ -69,9 +69,7 @@ func (t *tool) ended(ctx context.Context, c tools.Call, sink tools.Sink, run run
 	res, err := run(ctx, sink)
 	ctx = context.WithoutCancel(ctx)
 	if t.cfg.Receipts != nil {
-		found := make(chan approvals.Receipt, 1)
-		go func() { found <- t.cfg.Receipts.Ended(ctx, c.Thread, c.ID) }() // it takes a bounded time
-		res.Receipt = found
+		res.Receipt, res.ReceiptSoon = t.cfg.Receipts.Ended(ctx, c.Thread, c.ID)
 	}
 	res.Undo = err == nil && !res.Unknown && t.cfg.Ways != nil && t.cfg.Ways.Ended(ctx, c.Thread, c.ID)
 	return res, err

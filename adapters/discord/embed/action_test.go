@@ -458,7 +458,7 @@ func TestADecidedCardIsShort(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithADecidedCardIsOnALineOfItsOwn(t *testing.T) {
+func TestAWarningOnADecidedCardHasItsOwnLine(t *testing.T) {
 	c := pending()
 	c.Final, c.Warn = true, []string{"Also: wrote /root/.ssh/authorized_keys"}
 	if m := Card(c, Options{}); !strings.Contains(m.Content, "\n⚠ **Also: wrote /root/.ssh/authorized\\_keys**") {
