@@ -271,7 +271,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 	dave.do("a long change", keys("#text", "please wait"+kb.Enter), shows("#log .card.open", "needs 2 of oncall"))
 	alice.do("seeing it", shows("#log .card.open", "going"))
 	alice.approves(shows("#told", "still needs 1 of 2"))
-	bob.do("seeing it", shows("#log .card.open", "going"))
+	bob.do("seeing it", shows("#log .card.open", "going"), shows("#log .card.open", "1 so far"))
 	bob.approves()
 	eventually(t, "the command runs", func() bool { return lines(going) == 1 }, func() string { return b.log.String() })
 	b.kill()
@@ -289,7 +289,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 	dave.do("another change", keys("#text", "please change again"+kb.Enter), shows("#log .card.open", "needs 2 of oncall"))
 	alice.do("seeing it", shows("#log .card.open", "id -un"))
 	alice.approves(shows("#told", "still needs 1 of 2"))
-	bob.do("seeing it", shows("#log .card.open", "id -un"))
+	bob.do("seeing it", shows("#log .card.open", "id -un"), shows("#log .card.open", "1 so far")) // so that the card under his finger stays
 	bob.approves(shows("#log", "signer doesn"))
 	if lines(ran) != 1 {
 		t.Fatalf("it ran %d times", lines(ran))
