@@ -31,20 +31,9 @@ func (w *worker) receipt(did runFacts) (r approvals.Receipt, there bool) {
 func (w *worker) receiptLater(ctx context.Context, id approvals.ID, found <-chan approvals.Receipt) {
 	a, thread := w.a, w.thread
 	a.previews.Go(func() {
-		r := a.withoutSecrets(<-found)
-		if r.IsZero() {
-			return
+		if r := a.withoutSecrets(<-found); !r.IsZero() {
+			a.addToCard(ctx, thread, id, "a command has no receipt", func(tx store.Tx) { a.cfg.Gate.Receipt(tx, id, r) })
 		}
-		if err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-			a.cfg.Gate.Receipt(tx, id, r)
-			return nil
-		}); err != nil {
-			if ctx.Err() == nil {
-				a.cfg.Log.Warn("a command has no receipt, since it cannot be stored", "request", id, "error", err)
-			}
-			return
-		}
-		a.cfg.Outbox.Wake(thread)
 	})
 }
 

@@ -52,7 +52,7 @@ type Config struct {
 	Calls      chat.Calls
 	Recordings *machines.Recordings // nil where nothing is recorded
 	Redact     func(string) string
-	// Tell is told of each line of the audit record, in its transaction; nil is not (see audit.Trail).
+	// Tell gets each line of the audit record in its transaction; nil gets none (see audit.Trail).
 	Tell func(tx store.Tx, thread string, e audit.Event, at time.Time)
 	Log  *slog.Logger
 }

@@ -120,7 +120,9 @@ func (r receipts) Runs(ctx context.Context, thread, call, mark, process string) 
 		w.watch.Program(mark)
 	}
 	w.storing.Go(func() { // beside the command; Ended waits for it
-		_ = r.m.opts.DB.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
+		ctx, cancel := context.WithTimeout(r.m.working, receiptWithin)
+		defer cancel()
+		_ = r.m.opts.DB.Update(ctx, func(tx store.Tx) error {
 			store.Save(tx, lookKey(id), w.keptLook)
 			return nil
 		})
@@ -132,12 +134,14 @@ func (r receipts) Ended(ctx context.Context, thread, call string) (<-chan approv
 	id := approvals.NewID(thread, call)
 	w := r.m.watches.get(id, true)
 	found := make(chan approvals.Receipt, 1)
-	go func() { found <- r.receipt(ctx, thread, id, w) }() // within receiptWithin
+	go func() { found <- r.receipt(ctx, thread, id, w) }() // within twice receiptWithin
 	return found, w != nil && w.recorded
 }
 
 // receipt is that of a request's command, w if this process looks at it.
 func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w *watching) approvals.Receipt {
+	ctx, cancel := context.WithTimeout(ctx, receiptWithin)
+	defer cancel()
 	var rec approvals.Record
 	asked := false
 	if w != nil {
@@ -165,8 +169,6 @@ func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w
 	if err != nil || !asked || w == nil || w.Before.At == "" || o == nil {
 		return approvals.Receipt{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, receiptWithin)
-	defer cancel()
 	var report receipt.Report
 	if w.recorded {
 		report, err = w.watch.End(ctx)

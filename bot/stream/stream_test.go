@@ -219,7 +219,7 @@ func TestAFileGetsALineForEachEvent(t *testing.T) {
 	}
 }
 
-// A collector that fails in each way is told everything once it works, in order, and people are told once.
+// A collector that fails in each way gets everything once it works, in order, and the log has one line about it.
 func TestACollectorGetsEverythingOnceItWorks(t *testing.T) {
 	var mu sync.Mutex
 	answers := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusUnauthorized, http.StatusFound, http.StatusOK}
@@ -269,7 +269,7 @@ func TestACollectorGetsEverythingOnceItWorks(t *testing.T) {
 	}
 }
 
-// What a collector rejects is not sent again, and the log says so.
+// What a collector rejects is not sent again, and is in the log.
 func TestWhatACollectorRejectsIsNotSentAgain(t *testing.T) {
 	asked := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

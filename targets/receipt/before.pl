@@ -8,9 +8,9 @@ my @now = unpack "qq", $now;
 print join(" ", "t", @now, (began($$))[0]), "\n";
 look();
 
-none() if $>; # only root is told
+none() if $>; # the kernel tells only root
 
-# Process events are there only in the first namespaces; the answer to the request says so.
+# Process events are there only in the first namespaces; the answer to the request tells.
 socket(my $events, 16, 2, 11) or none();
 bind($events, pack "SSLL", 16, 0, 0, 1) or none();
 setsockopt($events, 1, 33, pack "i", 8 << 20);

@@ -66,7 +66,7 @@ sub names {
   return @new;
 }
 
-# Reads what it is told, and returns whether that was the end.
+# Reads its input, and returns whether that was the end.
 sub input {
   my $r = "";
   vec($r, 0, 1) = 1;

@@ -17,29 +17,35 @@ import (
 const (
 	maxNames = 100 // names that a preview keeps for the receipt
 	maxAlso  = 6   // lines of what was not shown
+	// maxKeptLevels is for how many directories upwards others make room for names by which somebody gains rights.
+	maxKeptLevels = 8
 )
 
 // files are the names that a rehearsal changed, for the receipt: a directory with "/" at its end stands for
-// many in it. nil if there are too many.
-func files(r []string) []string {
-	if len(r) > maxNames {
+// many below it. Names by which somebody gains rights stay as long as there is room.
+func files(names []string) []string {
+	for level := 0; len(names) > maxNames; level++ {
 		in := map[string]int{}
-		for _, p := range r {
-			in[path.Dir(p)]++
+		for _, p := range names {
+			in[above(p)]++
 		}
-		r = slices.Clone(r)
-		for i, p := range r {
-			if dir := path.Dir(p); in[dir] > 3 && dir != "/" {
-				r[i] = dir + "/"
+		var next []string
+		for _, p := range names {
+			if level == 0 && in[above(p)] <= 3 || level < maxKeptLevels && isWatched(p) {
+				next = append(next, p)
+			} else {
+				next = append(next, above(p))
 			}
 		}
-		slices.Sort(r)
-		r = slices.Compact(r)
+		slices.Sort(next)
+		names = slices.Compact(next)
 	}
-	if len(r) > maxNames {
-		return nil
-	}
-	return r
+	return names
+}
+
+// above is the directory of a name, with "/" at its end.
+func above(p string) string {
+	return strings.TrimSuffix(path.Dir(strings.TrimSuffix(p, "/")), "/") + "/"
 }
 
 // Receipt says what an action changed, and compares it with what people were shown.
@@ -56,7 +62,7 @@ func Receipt(a approvals.Action, p approvals.Preview, r receipt.Report) approval
 	if p.Evidence == approvals.Rehearsed { // it can't have shown any of these
 		out.Also = append(out.Also, besides...)
 	}
-	out.AsApproved = p.Evidence == approvals.Rehearsed && len(p.Files) > 0 == t.shown() && !r.Missed && len(unexpected) == 0 && len(besides) == 0
+	out.AsApproved = p.Evidence == approvals.Rehearsed && t.happened() && !r.Missed && len(unexpected) == 0 && len(besides) == 0
 	if more := len(out.Also) - maxAlso; more > 0 {
 		out.Also = append(out.Also[:maxAlso-1:maxAlso-1], fmt.Sprintf("and %s, in the details", count(more+1, "more change", "more changes")))
 	}
@@ -89,16 +95,10 @@ type accountant struct {
 	report  receipt.Report
 }
 
-// shown reports whether something of what was rehearsed happened; true if all of it did, as far as the names
-// tell.
-func (t accountant) shown() bool {
-	if len(t.preview.Files) == 0 {
-		return false
-	}
-	if !t.report.Recorded {
-		return true // only some places were looked at
-	}
-	return !slices.ContainsFunc(t.preview.Files, func(f string) bool {
+// happened reports whether all that people were shown happened, as far as the names tell. Without a recording
+// only some places were looked at, so nobody knows better.
+func (t accountant) happened() bool {
+	return !t.report.Recorded || !slices.ContainsFunc(t.preview.Files, func(f string) bool {
 		return !slices.ContainsFunc(t.report.Changes, func(c receipt.Change) bool {
 			return c.Path == f || strings.HasSuffix(f, "/") && strings.HasPrefix(c.Path, f) || c.Kind == receipt.Deleted && strings.HasPrefix(f, c.Path+"/")
 		})
@@ -135,9 +135,12 @@ func (t accountant) unexpected() []receipt.Change {
 	return out
 }
 
-// inPreview reports whether people were shown that a name changes.
+// inPreview reports whether people were shown that a name changes. A directory that stands for many doesn't
+// stand for one in it by which somebody gains rights, unless all in it are such.
 func (t accountant) inPreview(p string) bool {
-	return slices.ContainsFunc(t.preview.Files, func(f string) bool { return f == p || strings.HasSuffix(f, "/") && strings.HasPrefix(p, f) })
+	return slices.ContainsFunc(t.preview.Files, func(f string) bool {
+		return f == p || strings.HasSuffix(f, "/") && strings.HasPrefix(p, f) && (!isWatched(p) || isWatched(f))
+	})
 }
 
 // namesExplained reports whether names in a directory changed because of changes that are told themselves.

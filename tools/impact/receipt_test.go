@@ -46,6 +46,8 @@ func TestAReceiptSaysWhatNobodyWasShown(t *testing.T) {
 		{"and one more", "x", rehearsed, []string{"/srv/tmp.1"}, receipt.Report{Recorded: true, Changes: wrote("/srv/tmp.2", "/srv/z")}, "wrote /srv/z"},
 		{"another name in a place for rights", "x", rehearsed, []string{"/etc/cron.d/tmp.1"}, receipt.Report{Recorded: true, Changes: wrote("/etc/cron.d/tmp.2")}, "wrote /etc/cron.d/tmp.2"},
 		{"many in a directory", "x", rehearsed, []string{"/var/log/app/"}, receipt.Report{Recorded: true, Changes: wrote("-/var/log/app/1", "-/var/log/app/2")}, "as approved"},
+		{"rights among many in a directory", "x", rehearsed, []string{"/home/x/"}, receipt.Report{Recorded: true, Changes: wrote("/home/x/a", "/home/x/.bashrc")}, "wrote /home/x/.bashrc"},
+		{"so many that the root stands for them", "x", rehearsed, []string{"/"}, receipt.Report{Recorded: true, Changes: wrote("/a/b", "/etc/cron.d/x")}, "wrote /etc/cron.d/x"},
 		{"a directory with all in it", "x", rehearsed, []string{"/srv/d", "/srv/d/f"}, receipt.Report{Recorded: true, Changes: wrote("-/srv/d")}, "as approved"},
 		{"a process", "x", rehearsed, nil, receipt.Report{Recorded: true, Left: []receipt.Process{{ID: 7, Name: "nc"}}, New: receipt.State{Sockets: []string{"00000000 4444"}}},
 			"left nc (7) running\nTCP port 4444 is open now"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -156,6 +157,24 @@ func TestPackagesArePredictedByTheirOwnProgram(t *testing.T) {
 		s := simulator{&fakeRunner{t: t}, "Reading package lists...\nRemv apache2 [2.4]\nInst libc6 [2.36-9] (2.36-10 Debian:12 [amd64])\nInst nginx (1.22 Debian:12 [amd64])\nInst nginx-common (1.22 Debian:12 [all])\nConf nginx (1.22 Debian:12 [amd64])\n", nil}
 		if got := Of(t.Context(), shell(command), proves, s); got != want {
 			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+}
+
+// What a rehearsal changed in very many directories is still known, so that nothing of it looks unexpected.
+func TestAPreviewKeepsWhatARehearsalChanged(t *testing.T) {
+	var r rehearsal.Report
+	for i := range 300 {
+		r.Changes = append(r.Changes, rehearsal.Change{Path: fmt.Sprintf("/srv/%d/%d/f", i/10, i), Kind: rehearsal.Created})
+	}
+	r.Changes = append(r.Changes, rehearsal.Change{Path: "/etc/cron.d/x", Kind: rehearsal.Created})
+	p := Preview(shell("x"), r, nil, "")
+	if len(p.Files) > 100 || !slices.Contains(p.Files, "/etc/cron.d/x") {
+		t.Errorf("%q", p.Files)
+	}
+	for _, c := range r.Changes {
+		if !slices.ContainsFunc(p.Files, func(f string) bool { return f == c.Path || strings.HasSuffix(f, "/") && strings.HasPrefix(c.Path, f) }) {
+			t.Errorf("%s is lost", c.Path)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Ways interface {
 
 // Receipts notes what approved commands really change.
 type Receipts interface {
-	// Begin begins to look at the target for a call, unless that has begun, and returns at once. It ends if
+	// Begin begins to look at the target for a call, unless that has begun, and does not wait. It ends if
 	// nothing runs soon.
 	Begin(thread, call string)
 	// Runs says what the command will be, right before it runs: the program that is started next with mark
