@@ -96,20 +96,20 @@ func (w *worker) previewLater(ctx context.Context, id approvals.ID, p preview) {
 	a.previews.Go(func() {
 		defer a.previews.end(id)
 		if found := <-p.later; !found.IsZero() {
-			a.addToCard(ctx, thread, id, "a card has no preview", func(tx store.Tx) { a.cfg.Gate.Preview(tx, id, found) })
+			a.addToCard(ctx, thread, id, "preview", func(tx store.Tx) { a.cfg.Gate.Preview(tx, id, found) })
 		}
 	})
 }
 
-// addToCard stores what was found out late about a request, which changes its card. missing says what the card
+// addToCard stores what was learnt late about a request, which changes its card. what is the part that the card
 // lacks if that fails.
-func (a *Agent) addToCard(ctx context.Context, thread chat.ThreadID, id approvals.ID, missing string, add func(store.Tx)) {
+func (a *Agent) addToCard(ctx context.Context, thread chat.ThreadID, id approvals.ID, what string, add func(store.Tx)) {
 	if err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		add(tx)
 		return nil
 	}); err != nil {
 		if ctx.Err() == nil {
-			a.cfg.Log.Warn(missing+", since it cannot be stored", "request", id, "error", err)
+			a.cfg.Log.Warn("a card lacks a part, since it cannot be stored", "part", what, "request", id, "error", err)
 		}
 		return
 	}
