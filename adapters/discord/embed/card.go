@@ -574,7 +574,9 @@ func (d *drawing) embed(code string, lines []line) Embed {
 		case len(e.Fields) < MaxFields && utf16Len(name) <= MaxFieldName && utf16Len(value) <= MaxFieldValue:
 			e.Fields = append(e.Fields, Field{Name: name, Value: value, Inline: utf16Len(value) <= 40})
 		default:
-			body = append(body, name+": "+strings.ReplaceAll(value, "\n", `\\x0a`))
+			// The line break becomes visible before the text is escaped: what stands before it
+			// is no longer at a line's end.
+			body = append(body, name+": "+l.before+escape(strings.ReplaceAll(l.text, "\n", `\x0a`))+l.markup)
 		}
 	}
 	if code != "" {

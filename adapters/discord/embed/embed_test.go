@@ -459,6 +459,15 @@ func description(m Message) string {
 	return m.Embeds[0].Description
 }
 
+// A field that is too long for its place stands in the description, on one line.
+func TestAColonBeforeALineBreakIsEscapedOnOneLine(t *testing.T) {
+	m := Card(chat.Card{Fields: []chat.Field{{Name: "Target", Value: strings.Repeat("@everyone:\n", 90)}}}, Options{})
+	said, _, err := read(description(m))
+	if err != nil || !strings.Contains(said, `:\x0a@ everyone`) {
+		t.Fatalf("%q, %v", said, err)
+	}
+}
+
 func TestCardsAreInertAndFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := card().Draw(t, "card")
