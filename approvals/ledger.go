@@ -281,6 +281,29 @@ func (Ledger) Escalate(tx store.Tx, id ID, now time.Time) (r Record, added []str
 	return r, slices.Compact(added)
 }
 
+// OnDuty stores who is on call for the needs of a pending request, as far as that has changed. changed
+// are those who weren't before; there are none if the request isn't pending.
+func (Ledger) OnDuty(tx store.Tx, id ID, look func(groups []string) []Duty) (r Record, changed []Duty) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok || r.State != Pending {
+		return r, nil
+	}
+	for i := range r.Require.Needs {
+		n := &r.Require.Needs[i]
+		now := look(n.Groups)
+		for _, d := range now {
+			if !slices.ContainsFunc(n.Duty, d.Same) {
+				changed = append(changed, d)
+			}
+		}
+		n.Duty = now
+	}
+	if len(changed) > 0 {
+		save(tx, r)
+	}
+	return r, changed
+}
+
 // Reviewed records the review of a break-glass approval. Neither its approver nor its
 // requester may review it.
 func (Ledger) Reviewed(tx store.Tx, id ID, by chat.User, note string, now time.Time) (Record, bool) {

@@ -135,12 +135,33 @@ type Need struct {
 	// Escalate adds groups, step by step, if nobody answers.
 	Escalate []Step `json:"escalate,omitempty"`
 	Taken    int    `json:"taken,omitempty"` // steps so far; their groups are in Groups
+	// Duty says for the groups that are schedules who was on call, when the request was filed or people
+	// were last told.
+	Duty []Duty `json:"duty,omitempty"`
+}
+
+// Who names those who may decide: groups, and people who are on call.
+func (n Need) Who() []string {
+	var out []string
+	for _, g := range n.Groups {
+		if i := slices.IndexFunc(n.Duty, func(d Duty) bool { return d.Group == g }); i >= 0 {
+			g = n.Duty[i].String()
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+// One reports whether a need names one person and asks for one.
+func (n Need) One() bool {
+	return n.Count <= 1 && len(n.Groups) == 1 && len(n.Duty) == 1 && n.Duty[0].Why == "" && len(n.Duty[0].People) == 1
 }
 
 // Step is one step of an escalation.
 type Step struct {
 	After  time.Duration `json:"after"` // since the request was filed
 	Groups []string      `json:"groups"`
+	Who    []string      `json:"who,omitempty"` // names them, where Groups has schedules
 }
 
 // Groups returns the groups of all needs, without duplicates, in order.
@@ -148,6 +169,19 @@ func (r Require) Groups() []string {
 	var out []string
 	for _, n := range r.Needs {
 		for _, g := range n.Groups {
+			if !slices.Contains(out, g) {
+				out = append(out, g)
+			}
+		}
+	}
+	return out
+}
+
+// Who names those who may decide, as [Need.Who], without duplicates.
+func (r Require) Who() []string {
+	var out []string
+	for _, n := range r.Needs {
+		for _, g := range n.Who() {
 			if !slices.Contains(out, g) {
 				out = append(out, g)
 			}
@@ -167,6 +201,8 @@ type Vote struct {
 	Digest  Digest       `json:"digest"` // what the voter was shown
 	// Groups are the groups and roles that the chat network reported with the vote.
 	Groups []string `json:"groups,omitempty"`
+	// Duty are the schedules by which the vote counted: who was on call when it was cast.
+	Duty []Duty `json:"duty,omitempty"`
 	// Meets are the indexes of the needs that this person's groups meet.
 	Meets []int `json:"meets,omitempty"`
 	// Grant approves this exact action for a while. Glass decides alone (break-glass).

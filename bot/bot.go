@@ -26,6 +26,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/gate"
+	"countersign/approvals/oncall"
 	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -81,6 +82,7 @@ type Bot struct {
 	calls      *calls.Calls
 	webhooks   *webhooks.Sender
 	stream     *stream.Stream
+	onCall     *oncall.Keeper
 	console    console.Config
 	web        *web.Adapter   // nil before Run
 	intake     *alerts.Intake // nil without hooks
@@ -241,7 +243,13 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	b.rules.Store(r)
+	deadlines := steady.New(b.log)
+	if b.onCall, err = newOnCall(b.file, b.db, deadlines.Now, b); err != nil {
+		return err
+	}
+	if _, err := b.enforce(ctx, r); err != nil {
+		return err
+	}
 	servers, err := toolbox.ServerConfig(b.file, os.LookupEnv)
 	if err != nil {
 		return err
@@ -282,7 +290,6 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if b.stream, err = b.newStream(o.Version); err != nil {
 		return err
 	}
-	deadlines := steady.New(b.log)
 	b.gate = gate.New(gate.Config{
 		Audit: audit.Trail{Redact: b.redactor.Redact, Tell: b.tell},
 		DB:    b.db, Now: deadlines.Now, Log: b.log,

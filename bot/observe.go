@@ -44,7 +44,7 @@ func (b *Bot) observe(ctx context.Context, o Options) (err error) {
 			})
 			return n, err
 		},
-		Lag: b.lag, Redact: b.redactor.Redact, Log: b.log,
+		Lag: b.lag, OnCall: b.onCallAges, Redact: b.redactor.Redact, Log: b.log,
 	})
 	if err != nil {
 		return config.Errorf("%v", err)

@@ -40,7 +40,11 @@ func (b *Bot) reload(ctx context.Context) {
 		b.outbox.Tell(ctx, fmt.Sprintf("The configuration could not be reloaded, so the old policy stays in force: %v", err))
 		return
 	}
-	old := b.rules.Swap(next)
+	old, err := b.enforce(ctx, next)
+	if err != nil {
+		b.log.Error("the configuration was not reloaded; the old one stays", "error", err)
+		return
+	}
 	if b.web != nil {
 		if err := b.web.Recheck(ctx); err != nil {
 			b.log.Error("sessions of people who are out could not be ended; each request still refuses them", "error", err)
@@ -60,6 +64,7 @@ func (b *Bot) reload(ctx context.Context) {
 // fixed is a file without what a reload takes over.
 func fixed(f config.File) config.File {
 	f.Alerts = alerts.Config{Hooks: f.Alerts.Hooks}
+	f.People = nil
 	f.Policy, f.Groups, f.Channels, f.Risk = policy.Config{}, nil, nil, risk.Extension{}
 	f.Programs = config.ProgramsConfig{Identities: f.Programs.Identities, Webhooks: f.Programs.Webhooks}
 	f.Agent.Mode, f.Agent.Until, f.Web.Viewers = "", time.Time{}, nil

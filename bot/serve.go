@@ -149,6 +149,7 @@ func (b *Bot) work(ctx context.Context, g *errgroup.Group) {
 	})
 	g.Go(func() error { return b.replicas.Hear(ctx, b.hints()) })
 	g.Go(func() error { return b.tidy(ctx) })
+	g.Go(func() error { return b.onCall.Run(ctx) })
 	g.Go(func() error { return b.calls.Run(ctx) })
 	jobs := maps.Clone(b.chores.Jobs)
 	if jobs == nil {

@@ -417,6 +417,8 @@ func (t *timeline) line(l *audit.Line) {
 		note = ": " + t.text(e.Note, maxSaid)
 	}
 	switch e.What {
+	case audit.Relieved:
+		t.add(l.At, "", "**Shift change**: request %s%s", id, note)
 	case audit.Escalated:
 		t.add(l.At, "", "**Escalated**: request %s%s", id, note)
 	case audit.Refused:

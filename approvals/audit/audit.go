@@ -50,6 +50,7 @@ const (
 	Denied     = "denied"
 	Refused    = "refused" // a vote that did not count
 	Escalated  = "escalated"
+	Relieved   = "relieved" // somebody else went on call while it waited
 	BreakGlass = "break-glass"
 	Reviewed   = "reviewed" // a break-glass run, afterwards
 	Granted    = "granted"
@@ -78,7 +79,7 @@ const (
 // all the same: a record too many is better than one too few.
 func Known() []string {
 	return []string{
-		Asked, Approved, Denied, Refused, Escalated, BreakGlass, Reviewed, Granted, Revoked, Allowed, Forbidden, Running, Done, Unknown, Unstarted,
+		Asked, Approved, Denied, Refused, Escalated, Relieved, BreakGlass, Reviewed, Granted, Revoked, Allowed, Forbidden, Running, Done, Unknown, Unstarted,
 		Expired, Cancelled, Invalid, Edited, Repeated, Receipt, Kept, Undone, UndoFailed, NotRun, Policy,
 	}
 }

@@ -291,7 +291,10 @@ func footer(r approvals.Record) string {
 	}
 	var needs []string
 	for i, n := range r.Require.Needs {
-		s := fmt.Sprintf("%d of %s", max(n.Count, 1), groups(n.Groups))
+		s := fmt.Sprintf("%d of %s", max(n.Count, 1), groups(n.Who()))
+		if n.One() {
+			s = groups(n.Who())
+		}
 		if met := r.Met(i); met > 0 {
 			s += fmt.Sprintf(" (%d so far)", met)
 		}
@@ -622,14 +625,18 @@ func votes(add func(name, value string), r approvals.Record) {
 	for i, n := range r.Require.Needs {
 		count := fmt.Sprintf("%d of %d", r.Met(i), max(n.Count, 1))
 		if one {
-			add("Who may approve", groups(n.Groups))
+			add("Who may approve", groups(n.Who()))
 			add("Votes", count)
 		} else {
-			add("Votes ("+line(n.Rule)+")", count+" from "+groups(n.Groups))
+			add("Votes ("+line(n.Rule)+")", count+" from "+groups(n.Who()))
 		}
 		for k, s := range n.Escalate {
 			if k >= n.Taken && r.State == approvals.Pending {
-				add("If nobody decides", fmt.Sprintf("from %s also %s", stamp(r.Created.Add(s.After)), line(strings.Join(s.Groups, ", "))))
+				who := s.Who
+				if len(who) == 0 {
+					who = s.Groups
+				}
+				add("If nobody decides", fmt.Sprintf("from %s also %s", stamp(r.Created.Add(s.After)), line(strings.Join(who, ", "))))
 			}
 		}
 	}
@@ -643,6 +650,9 @@ func votes(add func(name, value string), r approvals.Record) {
 		}
 		if v.Passkey != nil {
 			what += " with the passkey of " + strings.TrimPrefix(v.Passkey.KeyOwner, "web:")
+		}
+		for _, d := range v.Duty {
+			what += " (" + d.String() + ")"
 		}
 		if v.Reason != "" {
 			what += ": " + v.Reason

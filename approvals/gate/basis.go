@@ -117,6 +117,36 @@ func (g *Gate) needsMet(tx store.Tx, rec approvals.Record, b Ballot) []int {
 	return out
 }
 
+// dutyOf are the schedules by which a vote counts: those of the needs it meets that have the voter on
+// call.
+func (g *Gate) dutyOf(rec approvals.Record, meets []int, b Ballot) []approvals.Duty {
+	var out []approvals.Duty
+	for _, i := range meets {
+		for _, d := range g.cfg.Policy().Duties(rec.Require.Needs[i].Groups) {
+			if !slices.ContainsFunc(out, d.Same) && g.cfg.Policy().Eligible([]string{d.Group}, b.From, b.Groups) {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+// asOnCall says by which turn a vote counted, for the audit record.
+func asOnCall(duty []approvals.Duty) string {
+	var out []string
+	for _, d := range duty {
+		s := "on call: " + d.String()
+		if !d.Read.IsZero() {
+			s += ", as " + d.Source + " said at " + approvals.Clock(d.Read, d.Read)
+		}
+		out = append(out, s)
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(out, "; ") + ")"
+}
+
 // requestOf returns the request of a record, to be judged again under the current policy.
 func requestOf(rec approvals.Record) approvals.Request {
 	return approvals.Request{
@@ -226,16 +256,21 @@ func (g *Gate) votesShortfall(tx store.Tx, rec approvals.Record, d policy.Decisi
 
 func (g *Gate) checkCount(rec approvals.Record, votes []approvals.Vote, count int, groups func(approvals.Vote) []string) string {
 	people, gone := map[chat.UserID]bool{}, ""
+	var relieved []string
 	for _, v := range votes {
 		if g.cfg.Policy().Eligible(groups(v), v.User, v.Groups) {
 			people[v.User.ID] = true
 		} else if gone == "" {
-			gone = name(v.User)
+			if gone = name(v.User); len(v.Duty) > 0 {
+				relieved = g.cfg.Policy().Who(groups(v))
+			}
 		}
 	}
 	switch count = max(count, 1); {
 	case len(people) >= count:
 		return ""
+	case len(relieved) > 0:
+		return gone + " approved this and isn't on call any more; now it takes " + strings.Join(relieved, " or ")
 	case gone != "":
 		return gone + " approved this and may not approve on " + rec.Action.Target + " any more"
 	}
@@ -311,7 +346,7 @@ func (g *Gate) review(tx store.Tx, b Ballot) (chat.Answer, bool) {
 	case elsewhere(b):
 		return chat.Answer{Notice: sayElsewhere}, false
 	case !g.cfg.Policy().Eligible(append(rec.Require.Groups(), rec.Require.BreakGlass...), b.From, b.Groups):
-		return chat.Answer{Notice: sayNotReviewer(rec.Require.Groups())}, false
+		return chat.Answer{Notice: sayNotReviewer(g.cfg.Policy().Who(rec.Require.Groups()))}, false
 	}
 	rec, ok = g.ledger.Reviewed(tx, rec.ID, b.From, b.Reason, g.cfg.Now())
 	if !ok {

@@ -356,7 +356,7 @@ func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 		ID: req.ID(), Thread: req.Thread, Call: req.Call, Requester: req.By, Agent: req.Agent, Caller: req.Caller, Groups: req.Groups, Revision: req.Revision, DroppedBy: req.DroppedBy,
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: engine,
-		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.decision),
+		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: g.required(r.decision),
 		ExpiresAt: now.Add(r.decision.Expires), Preview: req.Preview, Taint: req.Taint, Place: where,
 	}
 }
@@ -371,15 +371,19 @@ func judgement(v risk.Verdict) approvals.Judgement {
 }
 
 // required converts a decision's requirements to their stored form.
-func required(d policy.Decision) approvals.Require {
+func (g *Gate) required(d policy.Decision) approvals.Require {
 	out := approvals.Require{
 		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Solo: d.Solo, Write: d.Write, Proof: d.Proof, BreakGlass: d.BreakGlass,
 		Grant: min(d.Grant, approvals.MaxGrant), RunWithin: d.RunWithin, KeepWithin: d.KeepWithin,
 	}
 	for _, r := range d.Requirements {
-		n := approvals.Need{Rule: r.Rule, Count: r.Count, Groups: slices.Clone(r.Groups)}
+		n := approvals.Need{Rule: r.Rule, Count: r.Count, Groups: slices.Clone(r.Groups), Duty: g.cfg.Policy().Duties(r.Groups)}
 		for _, e := range r.Escalate {
-			n.Escalate = append(n.Escalate, approvals.Step{After: e.After, Groups: e.Groups})
+			s := approvals.Step{After: e.After, Groups: e.Groups}
+			if len(policy.References(e.Groups)) > 0 {
+				s.Who = g.cfg.Policy().Who(e.Groups)
+			}
+			n.Escalate = append(n.Escalate, s)
 		}
 		out.Needs = append(out.Needs, n)
 	}
@@ -424,7 +428,24 @@ func (g *Gate) Ask(tx store.Tx, req approvals.Request) approvals.Record {
 			}
 		}
 	}
+	g.setRelief(tx, rec)
 	return rec
+}
+
+// setRelief sets a timer for the moment at which somebody else goes on call.
+func (g *Gate) setRelief(tx store.Tx, rec approvals.Record) {
+	now := g.cfg.Now()
+	var next time.Time
+	for _, n := range rec.Require.Needs {
+		for _, d := range n.Duty {
+			if d.Until.After(now) && d.Until.Before(rec.ExpiresAt) && (next.IsZero() || d.Until.Before(next)) {
+				next = d.Until
+			}
+		}
+	}
+	if !next.IsZero() {
+		g.setTimer(tx, rec, next)
+	}
 }
 
 // Preview adds a late preview to a request and its card. It does nothing for
@@ -481,6 +502,12 @@ func (g *Gate) Card(tx store.Tx, rec approvals.Record) chat.Card { return g.card
 
 // cardOf returns the card of a request. That of a plan says how its steps went.
 func (g *Gate) cardOf(tx store.Tx, rec approvals.Record, notice string) chat.Card {
+	if rec.State == approvals.Pending { // people press what they see now
+		rec.Require.Needs = slices.Clone(rec.Require.Needs)
+		for i, n := range rec.Require.Needs {
+			rec.Require.Needs[i].Duty = g.cfg.Policy().Duties(n.Groups)
+		}
+	}
 	c := card.New(rec, notice)
 	if len(rec.Action.Steps) > 0 && c.Final {
 		card.Progress(&c, rec, g.ledger.StepsOf(tx, rec))
@@ -630,8 +657,8 @@ func (g *Gate) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) (o
 	return ok
 }
 
-// Due handles a timer: it expires a request and notifies its thread, or escalates one that
-// nobody has answered. If it is too early, it does nothing.
+// Due handles a timer: it expires a request and notifies its thread, escalates one that nobody has
+// answered, or says who is on call now. If it is too early, it does nothing.
 func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	if rec, ok := g.ledger.Expire(tx, id, g.cfg.Now()); ok {
 		g.audit(tx, rec, "expired", "", "", "")
@@ -639,12 +666,28 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 		g.deliverDecision(tx, rec)
 		return
 	}
-	if rec, added := g.ledger.Escalate(tx, id, g.cfg.Now()); len(added) > 0 {
-		groups := strings.Join(added, ", ")
-		g.audit(tx, rec, "escalated", "", "", "to "+groups)
-		g.updateCard(tx, rec, "")
-		outbox.Put(tx, string(rec.Thread), fmt.Sprintf("escalate/%s/%d", rec.ID, g.cfg.Now().UnixNano()), chat.Post{
-			Text: sayEscalated(groups, rec.ExpiresAt),
-		}, g.cfg.Now())
+	_, added := g.ledger.Escalate(tx, id, g.cfg.Now())
+	rec, changed := g.ledger.OnDuty(tx, id, g.cfg.Policy().Duties)
+	if rec.State != approvals.Pending {
+		return
 	}
+	g.setRelief(tx, rec)
+	var who []string
+	what, say, note := audit.Escalated, sayEscalated, "to "
+	switch {
+	case len(added) > 0:
+		who = g.cfg.Policy().Who(added)
+	case len(changed) > 0:
+		what, say, note = audit.Relieved, sayRelieved, "by "
+		for _, d := range changed {
+			who = append(who, d.String())
+		}
+	default:
+		return
+	}
+	g.audit(tx, rec, what, "", "", note+strings.Join(who, ", "))
+	g.updateCard(tx, rec, "")
+	outbox.Put(tx, string(rec.Thread), fmt.Sprintf("%s/%s/%d", what, rec.ID, g.cfg.Now().UnixNano()), chat.Post{
+		Text: say(strings.Join(who, ", "), rec.ExpiresAt),
+	}, g.cfg.Now())
 }

@@ -38,6 +38,7 @@ type fixture struct {
 	reach     func(chat.ThreadID, chat.User, []string, risk.Hop) bool
 	classify  func(risk.Text) risk.Verdict
 	limits    gate.Limits
+	onCall    func(policy.Reference) policy.OnCall
 }
 
 // oncall is the group of the fixture: two people of the console, one of Slack,
@@ -59,6 +60,9 @@ func (f *fixture) configure(t *testing.T, c policy.Config, groups map[string]pol
 	pol, err := policy.New(c, groups, risk.Classify)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if f.onCall != nil {
+		pol = pol.WithOnCall(f.onCall)
 	}
 	f.Gate = gate.New(gate.Config{
 		DB: f.db, Policy: func() *policy.Policy { return pol }, Classify: func(tx risk.Text) risk.Verdict { return f.classify(tx) }, Reach: f.reach, Now: func() time.Time { return f.now }, Wake: func(string) {},

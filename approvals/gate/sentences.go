@@ -154,6 +154,11 @@ func sayEscalated(groups string, expires time.Time) string {
 	return fmt.Sprintf("Nobody has decided yet, so **%s** can decide now, too. The request expires at %s.", groups, clock(expires))
 }
 
+// sayRelieved says who went on call while a request waits.
+func sayRelieved(who string, expires time.Time) string {
+	return fmt.Sprintf("The shift changed, so **%s** can decide now. The request expires at %s.", who, clock(expires))
+}
+
 // sayPlanEnded is the notice on the card of a call that is not the plan's next step.
 func sayPlanEnded(next int) string {
 	return fmt.Sprintf("This isn't step %d as it was approved, so that plan has ended and this needs its own approval.", next)

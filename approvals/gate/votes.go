@@ -219,9 +219,11 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 		g.audit(tx, before, "refused", b.From.ID, b.Via, why)
 		return chat.Answer{Notice: why}, false
 	}
+	meets := g.needsMet(tx, before, b)
+	duty := g.dutyOf(before, meets, b)
 	rec, refusal, err := g.ledger.Vote(tx, b.ID, approvals.Vote{
 		User: b.From, Approve: b.Approve, Reason: b.Reason, Via: b.Via, Event: b.EventID, At: g.cfg.Now(), Digest: shown, Groups: b.Groups,
-		Meets: g.needsMet(tx, before, b), Grant: b.Grant, Glass: b.Glass, Trial: b.Trial, Passkey: proof,
+		Meets: meets, Duty: duty, Grant: b.Grant, Glass: b.Glass, Trial: b.Trial, Passkey: proof,
 	})
 	if err != nil {
 		store.Abort(err)
@@ -252,7 +254,7 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 		g.requestReview(tx, rec)
 	case b.Approve:
 		said = sayApproved
-		g.audit(tx, rec, "approved", b.From.ID, b.Via, b.Reason)
+		g.audit(tx, rec, "approved", b.From.ID, b.Via, strings.TrimSpace(b.Reason+" "+asOnCall(duty)))
 	default:
 		g.audit(tx, rec, "denied", b.From.ID, b.Via, b.Reason)
 	}
@@ -285,7 +287,7 @@ func missingVotes(rec approvals.Record) string {
 	var out []string
 	for i, n := range rec.Require.Needs {
 		if has, want := rec.Met(i), max(n.Count, 1); has < want {
-			out = append(out, sayMissing(has, want, n.Groups))
+			out = append(out, sayMissing(has, want, n.Who()))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -305,7 +307,10 @@ func (g *Gate) digestShown(tx store.Tx, rec approvals.Record, b Ballot) (d appro
 // may deny, because denying is always safe.
 func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	groups := rec.Require.Groups()
-	who := strings.Join(groups, " or ")
+	for i, n := range rec.Require.Needs { // who is on call now, not when the request was filed
+		rec.Require.Needs[i].Duty = g.cfg.Policy().Duties(n.Groups)
+	}
+	who := strings.Join(rec.Require.Who(), " or ")
 	switch {
 	case b.From.Bot:
 		return sayBotsDecide
@@ -319,9 +324,9 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	case b.Glass && len(rec.Require.BreakGlass) == 0:
 		return sayNoGlass
 	case b.Glass && !g.cfg.Policy().Eligible(rec.Require.BreakGlass, b.From, b.Groups):
-		return sayGlassOnly(rec.Require.BreakGlass)
+		return sayGlassOnly(g.cfg.Policy().Who(rec.Require.BreakGlass))
 	case b.Glass && b.byTicket() && !g.cfg.Policy().Eligible(rec.Require.BreakGlass, b.signer, b.signerGroups):
-		return saySignerNoApprover(name(b.signer), strings.Join(rec.Require.BreakGlass, " or "))
+		return saySignerNoApprover(name(b.signer), strings.Join(g.cfg.Policy().Who(rec.Require.BreakGlass), " or "))
 	case b.Glass:
 		return ""
 	case len(groups) == 0:

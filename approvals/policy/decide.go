@@ -303,7 +303,7 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 	}
 	d.BreakGlass, d.Proof = slices.Clone(p.config.BreakGlass), cmp.Or(in.Proof, base.Proof)
 	grant := p.config.Grant.Max
-	all := []Requirement{{Rule: "default", Count: base.Count, Groups: slices.Clone(in.Approvers), Escalate: cloned(base.Escalate)}}
+	all := []Requirement{p.escalated(Requirement{Rule: "default", Count: base.Count, Groups: slices.Clone(in.Approvers), Escalate: cloned(base.Escalate)})}
 	var said []string
 	for _, r := range v.ask {
 		a := r.Approve
@@ -313,7 +313,7 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 		}
 		req := Requirement{Rule: r.Name, Count: max(a.Count, 1), Groups: slices.Clone(groups)}
 		req.Escalate = cloned(a.Escalate)
-		all = append(all, req)
+		all = append(all, p.escalated(req))
 		d.RequesterMay = d.RequesterMay && (a.Requester == "" || requesterMay(a.Requester, in))
 		d.ReasonRequired, d.Proof = d.ReasonRequired || a.Reason != "", cmp.Or(d.Proof, a.Proof)
 		d.Expires, d.RunWithin = shorter(d.Expires, a.Expires), shorter(d.RunWithin, a.RunWithin)

@@ -43,10 +43,10 @@ type Config struct {
 	Approve Approve `yaml:"approve" json:"approve"`
 	// BreakGlass are groups whose members may decide alone, with a reason and a
 	// review afterwards.
-	BreakGlass []string `yaml:"break_glass" json:"break_glass"`
-	Grant      Grant    `yaml:"grant" json:"grant"`
-	Learn      Learn    `yaml:"learn" json:"learn"`
-	Rules      []Rule   `yaml:"rules" json:"rules"`
+	BreakGlass Groups `yaml:"break_glass" json:"break_glass"`
+	Grant      Grant  `yaml:"grant" json:"grant"`
+	Learn      Learn  `yaml:"learn" json:"learn"`
+	Rules      []Rule `yaml:"rules" json:"rules"`
 	// Constraints bound the calls of single tools, by the tool's name.
 	Constraints map[string]Constraint `yaml:"constraints" json:"constraints"`
 	// Reads says for all targets which proven reads run unasked; of this and what a target
@@ -163,7 +163,7 @@ func (c Config) Effective() Config {
 		c.Grant.Max = Limit(maxGrant)
 	}
 	if c.BreakGlass == nil {
-		c.BreakGlass = []string{}
+		c.BreakGlass = Groups{}
 	}
 	if c.Learn.Tools == nil {
 		c.Learn.Tools = []string{}
@@ -238,7 +238,7 @@ type Input struct {
 // Escalation lets more groups decide after some waiting.
 type Escalation struct {
 	After  time.Duration `yaml:"after" json:"after"`
-	Groups []string      `yaml:"groups" json:"groups"`
+	Groups Groups        `yaml:"groups" json:"groups"`
 }
 
 // Requirement is a number of distinct people from some groups.
@@ -277,6 +277,7 @@ type Policy struct {
 	constraints map[string]Constraint
 	names       []string // of the groups, sorted
 	hash        string
+	onCall      func(Reference) OnCall // nil: nobody can say
 }
 
 // New checks a configuration. classify judges the commands among the rules'
@@ -393,6 +394,20 @@ func (p *Policy) compile() error {
 // Hash identifies the effective policy, whatever the order of its rules.
 func (p *Policy) Hash() string { return p.hash }
 
+// has reports whether somebody is in the group. rest is their id in the network.
+func (g Group) has(scheme, rest string, network []string) bool {
+	last := rest[strings.LastIndex(rest, ":")+1:]
+	switch scheme {
+	case "web":
+		return slices.Contains(g.Web, rest) || overlap(g.WebGroups, network)
+	case "slack":
+		return slices.Contains(g.Slack, last) || overlap(g.SlackUsergroups, network)
+	case "discord":
+		return slices.Contains(g.Discord, last) || overlap(g.DiscordRoles, network)
+	}
+	return false
+}
+
 // Eligible reports whether a person is in one of the groups. network are the
 // groups and roles that their network vouched for at this moment. They count for
 // nothing with somebody from outside, whose own id must be named. Bots never
@@ -408,25 +423,16 @@ func (p *Policy) Eligible(groups []string, u chat.User, network []string) bool {
 	if u.Outside {
 		network = nil
 	}
-	last := rest[strings.LastIndex(rest, ":")+1:]
-	for _, name := range groups {
+	return slices.ContainsFunc(groups, func(name string) bool {
 		g := p.groups[name]
-		switch scheme {
-		case "web":
-			if slices.Contains(g.Web, rest) || overlap(g.WebGroups, network) {
-				return true
-			}
-		case "slack":
-			if slices.Contains(g.Slack, last) || overlap(g.SlackUsergroups, network) {
-				return true
-			}
-		case "discord":
-			if slices.Contains(g.Discord, last) || overlap(g.DiscordRoles, network) {
-				return true
+		if r, ok := ParseReference(name); ok {
+			o := p.lookUp(r)
+			if g = o.Members; o.Duty.Why != "" {
+				g = p.groups[o.Duty.Fallback]
 			}
 		}
-	}
-	return false
+		return g.has(scheme, rest, network)
+	})
 }
 
 func overlap(a, b []string) bool {

@@ -50,7 +50,7 @@ type Match struct {
 	Risk     string            `yaml:"risk,omitempty" json:"risk,omitempty"`
 	Effects  []string          `yaml:"effects,omitempty" json:"effects,omitempty"`
 	// Requesters are groups that the person who asked must be in.
-	Requesters []string `yaml:"requesters,omitempty" json:"requesters,omitempty"`
+	Requesters Groups `yaml:"requesters,omitempty" json:"requesters,omitempty"`
 	// Hours are like "Mon-Fri 09:00-17:00, Sat 10:00-12:00"; "not " before them turns
 	// them round.
 	Hours string `yaml:"hours,omitempty" json:"hours,omitempty"`
@@ -63,7 +63,7 @@ type Demand struct {
 	Count int `yaml:"count,omitempty" json:"count,omitempty"`
 	// Groups are the only ones whose members count here; without them, the target's
 	// approvers.
-	Groups []string `yaml:"groups,omitempty" json:"groups,omitempty"`
+	Groups Groups `yaml:"groups,omitempty" json:"groups,omitempty"`
 	// Requester is never, or default: not at high and critical.
 	Requester string `yaml:"requester,omitempty" json:"requester,omitempty"`
 	// Reason is required or nothing.
@@ -264,6 +264,9 @@ func escalation(groups map[string]Group, expires time.Duration, steps []Escalati
 
 func known(groups map[string]Group, key string, names []string, bad complaint) error {
 	for _, g := range names {
+		if _, ok := ParseReference(g); ok {
+			continue // the configuration checks its source
+		}
 		if _, ok := groups[g]; !ok {
 			return bad(key, "has %q, which is not one of the groups; add it under groups or correct the name", g)
 		}

@@ -137,7 +137,7 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
 		Idle: c.Web.Idle, Absolute: c.Web.Session, Proxies: proxies, OIDCLabel: c.Web.OIDC.Label,
 		Users: func(name string, groups []string) web.Role { return Role(c.Rules(), name, groups) },
-		Names: func() []string { return config.WebNames(c.Rules().File.Groups) },
+		Names: func() []string { return c.Rules().File.WebNames() },
 		Audit: func(tx store.Tx, x web.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
 	}
 	if site, err := passkey.SiteOf(c.Web.Origin); err == nil {
@@ -207,6 +207,11 @@ func IdentityProvider(c config.OIDCConfig, secret redact.Secret, log *slog.Logge
 func Role(r *rules.Rules, name string, groups []string) web.Role {
 	who := chat.User{ID: chat.UserID("web:" + name)}
 	role := web.None
+	for _, p := range r.File.People {
+		if slices.Contains(p.Web, name) {
+			return web.Member // also while they aren't on call
+		}
+	}
 	for _, g := range slices.Sorted(maps.Keys(r.File.Groups)) {
 		if !r.Policy.Eligible([]string{g}, who, groups) {
 			continue

@@ -99,7 +99,7 @@ func runCommand() *cobra.Command {
 func signInHint(e config.Env, f config.File, base string) string {
 	name := ""
 	if r, err := rules.New(f); err == nil {
-		for _, n := range config.WebNames(f.Groups) {
+		for _, n := range f.WebNames() {
 			if console.Role(r, n, nil) == web.Member {
 				name = n
 				break
@@ -164,7 +164,7 @@ func loginCommand() *cobra.Command {
 			if err != nil || len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return config.WebNames(f.Groups), cobra.ShellCompDirectiveNoFileComp
+			return f.WebNames(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.Contains(args[0], "://") {
@@ -180,7 +180,7 @@ func loginCommand() *cobra.Command {
 				return err
 			}
 			if console.Role(r, name, nil) == web.None {
-				return config.Errorf("%q is in no group's web list; add it under groups in the file that COUNTERSIGN_CONFIG names", name)
+				return config.Errorf("%q is in no group's web list; add it under groups, or under people for somebody who is on call, in the file that COUNTERSIGN_CONFIG names", name)
 			}
 			if base != "" {
 				f.Web.Origin = base

@@ -50,6 +50,7 @@ var inside = map[string]string{
 	"approvals/card":             "adapters/chat approvals approvals/deed approvals/risk",
 	"approvals/deed":             "approvals approvals/argv approvals/risk",
 	"approvals/gate":             "adapters/chat approvals/... internal/failpoint store store/aging store/outbox store/queue",
+	"approvals/oncall":           "adapters/chat approvals approvals/policy approvals/risk internal/redact store store/mem",
 	"approvals/policy":           "adapters/chat approvals approvals/risk internal/condition",
 	"approvals/risk":             "",
 
@@ -109,10 +110,10 @@ var inside = map[string]string{
 	"internal/client":       "adapters/chat adapters/chat/visible client internal/account internal/cli internal/config internal/hook internal/mcpserver internal/words targets/record",
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
-	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
+	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/oncall approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
 	"internal/cli":          "internal/config internal/words",
 	"internal/storage":      "internal/config store store/bolt store/migrate store/postgres",
-	"internal/config":       "witness/cosign adapters/web agent/role agent/spend alerts approvals approvals/passkey approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
+	"internal/config":       "witness/cosign adapters/web agent/role agent/spend alerts approvals approvals/oncall approvals/passkey approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
 	"internal/incident":     "targets/backend",
 	"internal/observe/otlp": "",
 	"internal/observe":      "internal/observe/otlp adapters/chat agent/history agent/llm approvals approvals/risk",
@@ -120,7 +121,7 @@ var inside = map[string]string{
 	"internal/toolsdoc":     "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
-	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/passkey/registry approvals/policy approvals/risk bot/calls bot/console bot/courier bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/stream bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
+	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/oncall approvals/passkey/registry approvals/policy approvals/risk bot/calls bot/console bot/courier bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/stream bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
 	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/condition internal/config internal/redact internal/rules store",
 	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/outside tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
@@ -166,6 +167,8 @@ var outside = map[string]string{
 	"github.com/coreos/go-oidc/v3":         "adapters/web/oidc",
 	"github.com/go-jose/go-jose/v4":        "adapters/web/oidc",
 	"github.com/elastic/go-seccomp-bpf":    "targets/lock",
+	"github.com/emersion/go-ical":          "approvals/oncall",
+	"github.com/teambition/rrule-go":       "approvals/oncall",
 	"github.com/go-enry/go-enry/v2":        "tools/code/gen",
 	"github.com/google/jsonschema-go":      "tools",
 	"github.com/google/uuid":               "deploy/sbom",

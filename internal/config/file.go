@@ -48,11 +48,16 @@ func (f File) variables() []string {
 	return slices.Compact(out)
 }
 
-// deliveries are the variables with the secrets of webhooks and of the stream.
+// deliveries are the variables with the secrets of webhooks, of the stream and of who is on call.
 func (f File) deliveries() []string {
 	var out []string
 	for _, w := range f.Programs.Webhooks {
 		out = append(out, w.SecretEnv)
+	}
+	for _, s := range f.OnCall {
+		if s.TokenEnv != "" {
+			out = append(out, s.TokenEnv)
+		}
 	}
 	for _, s := range f.Stream {
 		if s.TokenEnv != "" {
@@ -62,7 +67,7 @@ func (f File) deliveries() []string {
 	return out
 }
 
-// DeliverySecrets are the secrets of webhooks and of the stream, as far as they are set.
+// DeliverySecrets are the secrets of webhooks, of the stream and of who is on call, as far as they are set.
 func (f File) DeliverySecrets() []string {
 	var out []string
 	for _, name := range f.deliveries() {
@@ -112,6 +117,10 @@ type File struct {
 	Alerts alerts.Config `yaml:"alerts"`
 	// Programs is about programs that ask: coding agents, jobs and scripts.
 	Programs ProgramsConfig `yaml:"programs"`
+	// OnCall are the sources of who is on call, by the names that lists of groups use, and People who
+	// somebody in a source is in each network, by their address, id or name there.
+	OnCall map[string]OnCallConfig `yaml:"oncall,omitempty"`
+	People map[string]policy.Group `yaml:"people,omitempty"`
 	// Stream are places that get every decision and every run as an event.
 	Stream []StreamConfig `yaml:"stream,omitempty"`
 }
@@ -292,6 +301,9 @@ func (f File) check(path string) error {
 	if err := f.Web.check(path, f.Groups); err != nil {
 		return err
 	}
+	if err := f.checkNames(path); err != nil {
+		return err
+	}
 	if err := f.checkPasskeys(path); err != nil {
 		return err
 	}
@@ -302,6 +314,9 @@ func (f File) check(path string) error {
 		return err
 	}
 	if err := checkStream(path, f.Stream); err != nil {
+		return err
+	}
+	if err := f.checkOnCall(path); err != nil {
 		return err
 	}
 	if err := f.Tools.Interpreters.Check(); err != nil {

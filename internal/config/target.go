@@ -63,7 +63,7 @@ type TargetConfig struct {
 	// git touch nothing; none means everywhere. Commands are not confined: they ask.
 	Roots     []string          `yaml:"roots,omitempty"`
 	Labels    map[string]string `yaml:"labels,omitempty"`
-	Approvers []string          `yaml:"approvers"`
+	Approvers policy.Groups     `yaml:"approvers"`
 	// Approve says what an approval on the target takes beyond the policy.
 	Approve TargetApproval `yaml:"approve,omitempty"`
 	// Credential is per-approval if the bot has no key for an SSH target: it gets a
@@ -80,11 +80,11 @@ type TargetConfig struct {
 	Receipts string `yaml:"receipts,omitempty"`
 	// Users are the groups whose members may use the target, and Channels where
 	// ("slack:C0123456", "web"); empty means everybody, everywhere.
-	Users    []string `yaml:"users,omitempty"`
-	Channels []string `yaml:"channels,omitempty"`
+	Users    policy.Groups `yaml:"users,omitempty"`
+	Channels []string      `yaml:"channels,omitempty"`
 	// Moderators may take the keyboard from others. The approvers may take it from
 	// the bot.
-	Moderators []string `yaml:"moderators,omitempty"`
+	Moderators policy.Groups `yaml:"moderators,omitempty"`
 }
 
 // TargetApproval is what a target asks of approvals.
@@ -216,6 +216,9 @@ func (f File) CheckTarget(at, name string, t TargetConfig) error {
 	}
 	for key, groups := range map[string][]string{"approvers": t.Approvers, "users": t.Users, "moderators": t.Moderators} {
 		for _, g := range groups {
+			if _, ok := policy.ParseReference(g); ok {
+				continue // checkOnCall looks at them
+			}
 			if _, ok := f.Groups[g]; !ok {
 				return Errorf("%s has the %s %q, which is not one of the groups (%s)", at, key, g, strings.Join(slices.Sorted(maps.Keys(f.Groups)), ", "))
 			}

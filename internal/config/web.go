@@ -90,9 +90,6 @@ func (c WebConfig) check(path string, groups map[string]policy.Group) error {
 			return Errorf("%s: web.viewers has %q, which is not one of the groups (%s)", path, name, strings.Join(slices.Sorted(maps.Keys(groups)), ", "))
 		}
 	}
-	if err := cleanNames(path, groups); err != nil {
-		return err
-	}
 	if c.Idle < time.Minute || c.Session < c.Idle {
 		return Errorf("%s: web.session is %s and web.idle %s; idle is at least 1m, and session no shorter than idle", path, c.Session, c.Idle)
 	}
@@ -100,20 +97,30 @@ func (c WebConfig) check(path string, groups map[string]policy.Group) error {
 	return err
 }
 
-// WebNames are the people whom groups name at the console.
-func WebNames(groups map[string]policy.Group) []string {
+// WebNames are the people whom groups, or the section people, name at the console.
+func (f File) WebNames() []string {
 	var out []string
-	for _, g := range slices.Sorted(maps.Keys(groups)) {
-		out = append(out, groups[g].Web...)
+	for _, groups := range []map[string]policy.Group{f.Groups, f.People} {
+		for _, g := range slices.Sorted(maps.Keys(groups)) {
+			out = append(out, groups[g].Web...)
+		}
 	}
 	return out
 }
 
-// cleanNames brings the console's names of groups to the form that sign-ins have.
-func cleanNames(path string, groups map[string]policy.Group) error {
-	if _, err := web.DistinctNames(WebNames(groups)); err != nil {
+// checkNames checks and cleans all of them.
+func (f File) checkNames(path string) error {
+	if _, err := web.DistinctNames(f.WebNames()); err != nil {
 		return Errorf("%s: groups: the web name %v", path, err)
 	}
+	if err := cleanNames(path, "groups", f.Groups); err != nil {
+		return err
+	}
+	return cleanNames(path, "people", f.People)
+}
+
+// cleanNames brings the console's names of groups to the form that sign-ins have. key is their section.
+func cleanNames(path, key string, groups map[string]policy.Group) error {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]
 		if g.Web == nil {
@@ -121,7 +128,7 @@ func cleanNames(path string, groups map[string]policy.Group) error {
 		}
 		clean, err := web.DistinctNames(g.Web)
 		if err != nil {
-			return Errorf("%s: groups.%s.web: %v", path, name, err)
+			return Errorf("%s: %s.%s.web: %v", path, key, name, err)
 		}
 		g.Web = clean
 		groups[name] = g

@@ -273,6 +273,11 @@ func approversOf(e config.Env, f config.File, target string) result {
 	var all policy.Group
 	for _, name := range t.Approvers {
 		g := f.Groups[name]
+		if _, ok := policy.ParseReference(name); ok {
+			for _, p := range f.People {
+				all.Slack, all.Discord, all.Web = append(all.Slack, p.Slack...), append(all.Discord, p.Discord...), append(all.Web, p.Web...)
+			}
+		}
 		all.Slack = append(all.Slack, g.Slack...)
 		all.SlackUsergroups = append(all.SlackUsergroups, g.SlackUsergroups...)
 		all.Discord = append(all.Discord, g.Discord...)

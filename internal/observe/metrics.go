@@ -263,16 +263,18 @@ type scrape struct {
 	adapters        func() map[string]error
 	queue           func(context.Context) (int, error)
 	lag             func(context.Context) (map[string]time.Duration, error)
+	onCall          func() map[string]time.Duration
 	connected, deep *prometheus.Desc
-	waits           *prometheus.Desc
+	waits, age      *prometheus.Desc
 }
 
 func newScrape(cfg Config) *scrape {
 	return &scrape{
-		adapters: cfg.Adapters, queue: cfg.Queue, lag: cfg.Lag,
+		adapters: cfg.Adapters, queue: cfg.Queue, lag: cfg.Lag, onCall: cfg.OnCall,
 		connected: prometheus.NewDesc("countersign_adapter_connected", "Whether a chat network can hear people: 1, else 0.", []string{"adapter"}, nil),
 		deep:      prometheus.NewDesc("countersign_queue_depth", "Items that wait in the inboxes of threads.", nil, nil),
 		waits:     prometheus.NewDesc("countersign_delivery_lag_seconds", "How long the oldest message that a webhook or a receiver of the stream has not taken waits.", []string{"receiver"}, nil),
+		age:       prometheus.NewDesc("countersign_oncall_age_seconds", "How old the newest answer about who is on call is.", []string{"schedule"}, nil),
 	}
 }
 
@@ -281,6 +283,7 @@ func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
 	ch <- s.connected
 	ch <- s.deep
 	ch <- s.waits
+	ch <- s.age
 }
 
 // Collect implements prometheus.Collector.
@@ -292,6 +295,11 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 				up = 0
 			}
 			ch <- prometheus.MustNewConstMetric(s.connected, prometheus.GaugeValue, up, name)
+		}
+	}
+	if s.onCall != nil {
+		for schedule, age := range s.onCall() {
+			ch <- prometheus.MustNewConstMetric(s.age, prometheus.GaugeValue, age.Seconds(), schedule)
 		}
 	}
 	// The interface hands over no context.

@@ -69,6 +69,9 @@ func TestWhatIsReadAtAScrape(t *testing.T) {
 	o, _ := observer(t, Config{
 		Version: "1.2.3", Revision: "abc",
 		Adapters: func() map[string]error { return map[string]error{"slack": nil, "discord": errors.New("not connected")} },
+		OnCall: func() map[string]time.Duration {
+			return map[string]time.Duration{"oncall(pagerduty P123, level 1)": 20 * time.Second}
+		},
 		Lag: func(context.Context) (map[string]time.Duration, error) {
 			return map[string]time.Duration{"otlp collector:4318": 3 * time.Second}, nil
 		},
@@ -88,6 +91,7 @@ func TestWhatIsReadAtAScrape(t *testing.T) {
 		{"countersign_adapter_connected", []string{"adapter=discord"}, 0},
 		{"countersign_queue_depth", nil, 7},
 		{"countersign_delivery_lag_seconds", []string{"receiver=otlp collector:4318"}, 3},
+		{"countersign_oncall_age_seconds", []string{"schedule=oncall(pagerduty P123, level 1)"}, 20},
 		{"countersign_build_info", []string{"version=1.2.3", "revision=abc", "goversion=" + runtime.Version()}, 1},
 	} {
 		if got := sample(t, o, tt.name, tt.labels...); got != tt.want {

@@ -75,6 +75,8 @@ type Config struct {
 	// Lag says how long what other systems are to be told has waited, by receiver. It is called at each
 	// scrape; nil means there is none.
 	Lag func(ctx context.Context) (map[string]time.Duration, error)
+	// OnCall says how old the newest answer about who is on call is, by schedule; nil is not asked.
+	OnCall func() map[string]time.Duration
 	// Content puts what is said to and by the model, and arguments and results of tools,
 	// into spans. The environment variable
 	// OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says so too (true, span_only or

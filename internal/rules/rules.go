@@ -47,7 +47,7 @@ func (r *Rules) MayUse(channel string, by chat.User, groups []string, target str
 		return fmt.Sprintf("the target %s may not be used in this channel; use one of its channels (%s), or ask who runs the bot to add this "+
 			"one to targets.%s.channels", target, strings.Join(t.Channels, ", "), target)
 	case len(t.Users) > 0 && !r.Policy.Eligible(t.Users, by, groups):
-		return fmt.Sprintf("the target %s is for people of %s only; ask one of them", target, strings.Join(t.Users, " or "))
+		return fmt.Sprintf("the target %s is for people of %s only; ask one of them", target, strings.Join(r.Policy.Who(t.Users), " or "))
 	}
 	return ""
 }

@@ -1,0 +1,128 @@
+package oncall
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/approvals/policy"
+)
+
+func cal(head string, events ...string) []byte {
+	s := "BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:-//t//t//EN\n" + head
+	for _, e := range events {
+		s += "BEGIN:VEVENT\nDTSTAMP:20260101T000000Z\n" + e + "\nEND:VEVENT\n"
+	}
+	return []byte(strings.ReplaceAll(s+"END:VCALENDAR\n", "\n", "\r\n"))
+}
+
+const (
+	night = "UID:n\nSUMMARY:bob@example.com\nDTSTART;TZID=Europe/Berlin:20260301T200000\nDTEND;TZID=Europe/Berlin:20260302T080000\nRRULE:FREQ=DAILY"
+	day   = "UID:d\nSUMMARY:Carol\nDTSTART;TZID=Europe/Berlin:20260301T080000\nDTEND;TZID=Europe/Berlin:20260301T200000\nRRULE:FREQ=DAILY"
+)
+
+func TestACalendarSaysWhoIsOnCall(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		cal      []byte
+		category string
+		at       string // UTC
+		want     string // people at that time
+	}{
+		{"a night in winter", cal("", night, day), "", "2026-03-10 06:59", "bob@example.com until 07:00"},
+		{"the day after it", cal("", night, day), "", "2026-03-10 07:00", "Carol until 19:00"},
+		{"the night in which summer time begins is an hour shorter", cal("", night, day), "", "2026-03-29 05:59", "bob@example.com until 06:00"},
+		{"and the day begins an hour earlier", cal("", night, day), "", "2026-03-29 06:00", "Carol until 18:00"},
+		{"the night in which summer time ends is an hour longer", cal("", night, day), "", "2026-10-25 06:59", "bob@example.com until 07:00"},
+		{"another zone's clock", cal("", "UID:x\nSUMMARY:Dana\nDTSTART;TZID=America/New_York:20260308T000000\nDTEND;TZID=America/New_York:20260308T080000"), "", "2026-03-08 05:00", "Dana until 12:00"},
+		{"a cancelled night", cal("", night+"\nEXDATE;TZID=Europe/Berlin:20260309T200000,20260310T200000"), "", "2026-03-10 03:00", ""},
+		{"a night after the cancelled ones", cal("", night+"\nEXDATE;TZID=Europe/Berlin:20260309T200000,20260310T200000"), "", "2026-03-12 03:00", "bob@example.com until 07:00"},
+		{"an override of one night", cal("", night, "UID:n\nRECURRENCE-ID;TZID=Europe/Berlin:20260309T200000\nSUMMARY:Erin\nDTSTART;TZID=Europe/Berlin:20260309T200000\nDTEND;TZID=Europe/Berlin:20260310T020000"), "", "2026-03-09 22:00", "Erin until 01:00"},
+		{"after the override nobody", cal("", night, "UID:n\nRECURRENCE-ID;TZID=Europe/Berlin:20260309T200000\nSUMMARY:Erin\nDTSTART;TZID=Europe/Berlin:20260309T200000\nDTEND;TZID=Europe/Berlin:20260310T020000"), "", "2026-03-10 01:00", ""},
+		{"a cancelled override", cal("", night, "UID:n\nRECURRENCE-ID;TZID=Europe/Berlin:20260309T200000\nSTATUS:CANCELLED\nSUMMARY:Erin\nDTSTART;TZID=Europe/Berlin:20260309T200000\nDTEND;TZID=Europe/Berlin:20260310T020000"), "", "2026-03-09 22:00", ""},
+		{"one more night", cal("", "UID:n\nSUMMARY:Bob\nDTSTART:20260301T000000Z\nDURATION:PT8H\nRDATE:20260310T000000Z"), "", "2026-03-10 01:00", "Bob until 08:00"},
+		{"whole days in the calendar's zone", cal("X-WR-TIMEZONE:Asia/Tokyo\n", "UID:w\nSUMMARY:Bob\nDTSTART;VALUE=DATE:20260309\nDTEND;VALUE=DATE:20260316"), "", "2026-03-08 15:00", "Bob until 2026-03-15 15:00"},
+		{"attendees", cal("", "UID:a\nSUMMARY:On call\nATTENDEE;CN=Bob Ross:mailto:bob@example.com\nATTENDEE:MAILTO:carol@example.com\nDTSTART:20260310T000000Z\nDTEND:20260310T080000Z"), "", "2026-03-10 01:00", "Bob Ross until 08:00, carol@example.com until 08:00"},
+		{"two that overlap", cal("", "UID:a\nSUMMARY:Bob\nDTSTART:20260310T000000Z\nDTEND:20260310T080000Z", "UID:b\nSUMMARY:Carol\nDTSTART:20260310T040000Z\nDTEND:20260310T120000Z"), "", "2026-03-10 05:00", "Bob until 08:00, Carol until 12:00"},
+		{"one category", cal("", "UID:a\nCATEGORIES:Payments,Web\nSUMMARY:Bob\nDTSTART:20260310T000000Z\nDTEND:20260310T080000Z", "UID:b\nSUMMARY:Carol\nDTSTART:20260310T000000Z\nDTEND:20260310T080000Z"), "Web", "2026-03-10 05:00", "Bob until 08:00"},
+		{"a rule with an end", cal("", "UID:a\nSUMMARY:Bob\nDTSTART:20260301T000000Z\nDTEND:20260301T080000Z\nRRULE:FREQ=DAILY;UNTIL=20260309T000000Z"), "", "2026-03-10 05:00", ""},
+		{"every second week", cal("", "UID:a\nSUMMARY:Bob\nDTSTART;TZID=Europe/Berlin:20260302T090000\nDTEND;TZID=Europe/Berlin:20260309T090000\nRRULE:FREQ=WEEKLY;INTERVAL=2"), "", "2026-03-17 05:00", "Bob until 2026-03-23 08:00"},
+	} {
+		now, err := time.Parse("2006-01-02 15:04", tc.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shifts, err := parseCalendar(tc.cal, tc.category, now.Add(-time.Hour), now.Add(Ahead))
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		var got []string
+		for _, o := range at(shifts, 1, now) {
+			until := o.until.UTC().Format("15:04")
+			if o.until.Sub(now) > 20*time.Hour {
+				until = o.until.UTC().Format("2006-01-02 15:04")
+			}
+			got = append(got, o.Shown()+" until "+until)
+		}
+		if strings.Join(got, ", ") != tc.want {
+			t.Errorf("%s: %q, not %q", tc.name, strings.Join(got, ", "), tc.want)
+		}
+	}
+}
+
+func TestACalendarThatCannotBeReadIsRefused(t *testing.T) {
+	for name, c := range map[string][]byte{
+		"nothing":                nil,
+		"a page":                 []byte("<html>sign in</html>"),
+		"a zone of another kind": cal("", "UID:a\nSUMMARY:Bob\nDTSTART;TZID=W. Europe Standard Time:20260310T000000\nDTEND:20260310T080000Z"),
+		"the machine's own zone": cal("", "UID:a\nSUMMARY:Bob\nDTSTART;TZID=Local:20260310T000000\nDTEND:20260310T080000Z"),
+		"a rule":                 cal("", "UID:a\nSUMMARY:Bob\nDTSTART:20260310T000000Z\nDTEND:20260310T080000Z\nRRULE:FREQ=SOMETIMES"),
+		"every second since":     cal("", "UID:a\nSUMMARY:Bob\nDTSTART:19700101T000000Z\nDTEND:19700101T000001Z\nRRULE:FREQ=SECONDLY"),
+		"no start":               cal("", "UID:a\nSUMMARY:Bob\nDTEND:20260310T080000Z"),
+		"a half":                 cal("", night)[:150],
+	} {
+		begun := time.Now()
+		if _, err := parseCalendar(c, "", begun, begun.Add(Ahead)); err == nil {
+			t.Errorf("%s is read", name)
+		}
+	}
+}
+
+func TestACalendarCanBeAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rota.ics")
+	s, err := NewSource(Options{Kind: ICal, Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := time.Date(2026, 3, 10, 0, 0, 0, 0, time.UTC)
+	if _, err := s.Shifts(t.Context(), policy.Reference{}, from, from.Add(Ahead)); err == nil || !strings.Contains(err.Error(), "can't be read") {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(path, cal("", night), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Shifts(t.Context(), policy.Reference{}, from, from.Add(Ahead)); err != nil || len(got) < 8 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func FuzzCalendar(f *testing.F) {
+	f.Add(cal("", night, day), "")
+	f.Add(cal("X-WR-TIMEZONE:Asia/Tokyo\n", "UID:w\nSUMMARY:Bob\nDTSTART;VALUE=DATE:20260309\nDTEND;VALUE=DATE:20260316"), "x")
+	from := time.Date(2026, 3, 10, 0, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, b []byte, category string) {
+		shifts, err := parseCalendar(b, category, from, from.Add(Ahead))
+		if err != nil && len(shifts) > 0 {
+			t.Error("a calendar that can't be read has shifts")
+		}
+		for _, s := range shifts {
+			if s.Level < 1 || !s.To.After(from) || !s.From.Before(from.Add(Ahead)) {
+				t.Errorf("%+v", s)
+			}
+		}
+		at(shifts, 0, from)
+	})
+}

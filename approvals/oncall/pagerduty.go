@@ -1,0 +1,110 @@
+package oncall
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"countersign/approvals/policy"
+)
+
+// pagerDuty reads PagerDuty's REST API v2 (developer.pagerduty.com, "List all of the on-calls").
+type pagerDuty struct{ c client }
+
+type pagerDutyOnCall struct {
+	User struct {
+		ID      string `json:"id"`
+		Summary string `json:"summary"`
+		Name    string `json:"name"`
+		Email   string `json:"email"`
+	} `json:"user"`
+	Schedule *struct {
+		ID string `json:"id"`
+	} `json:"schedule"`
+	EscalationPolicy struct {
+		ID string `json:"id"`
+	} `json:"escalation_policy"`
+	Level int        `json:"escalation_level"`
+	Start *time.Time `json:"start"` // null: always
+	End   *time.Time `json:"end"`
+}
+
+// Shifts implements Source. The levels are those of the escalation policies that have the schedule on
+// the wanted level, so that what follows a schedule on level 1 is what PagerDuty would page next.
+func (p pagerDuty) Shifts(ctx context.Context, r policy.Reference, from, to time.Time) ([]Shift, error) {
+	policies := []string{r.Policy}
+	var all []pagerDutyOnCall
+	if r.Policy == "" {
+		key := "schedule_ids[]"
+		own, err := p.list(ctx, key, []string{r.Schedule}, from, to)
+		if err != nil {
+			return nil, err
+		}
+		policies = nil
+		for _, o := range own {
+			if r.Level == 0 {
+				all = append(all, o)
+			} else if o.Level == r.Level && !slices.Contains(policies, o.EscalationPolicy.ID) {
+				policies = append(policies, o.EscalationPolicy.ID)
+			}
+		}
+	}
+	if len(policies) > 0 {
+		of, err := p.list(ctx, "escalation_policy_ids[]", policies, from, to)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range of {
+			// Of the wanted level only the schedule itself counts.
+			if r.Schedule == "" || o.Level != r.Level || o.Schedule != nil && o.Schedule.ID == r.Schedule {
+				all = append(all, o)
+			}
+		}
+	}
+	var out []Shift
+	for _, o := range all {
+		if o.User.ID == "" || o.Level < 1 {
+			return nil, errForm
+		}
+		s := Shift{Person: Person{ID: o.User.ID, Name: o.User.Name, Email: o.User.Email}, Level: o.Level}
+		if s.Person.Name == "" {
+			s.Person.Name = o.User.Summary
+		}
+		if o.Start != nil {
+			s.From = *o.Start
+		}
+		if o.End != nil {
+			s.To = *o.End
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (p pagerDuty) list(ctx context.Context, key string, ids []string, from, to time.Time) (out []pagerDutyOnCall, err error) {
+	q := url.Values{
+		key: ids, "include[]": {"users"}, "limit": {"100"}, "time_zone": {"UTC"},
+		"since": {from.UTC().Format(time.RFC3339)}, "until": {to.UTC().Format(time.RFC3339)},
+	}
+	header := map[string]string{"Authorization": "Token token=" + string(p.c.token), "Accept": "application/vnd.pagerduty+json;version=2"}
+	for range maxPages {
+		q.Set("offset", strconv.Itoa(len(out)))
+		var page struct {
+			OnCalls *[]pagerDutyOnCall `json:"oncalls"`
+			More    bool               `json:"more"`
+		}
+		if err := p.c.getJSON(ctx, "/oncalls", q, header, &page); err != nil {
+			return nil, err
+		}
+		if page.OnCalls == nil {
+			return nil, errForm
+		}
+		out = append(out, *page.OnCalls...)
+		if !page.More || len(*page.OnCalls) == 0 {
+			return out, nil
+		}
+	}
+	return nil, errForm
+}

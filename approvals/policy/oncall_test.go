@@ -1,0 +1,55 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func TestAListOfGroupsMayNameASchedule(t *testing.T) {
+	for _, tc := range []struct{ yaml, want, bad string }{
+		{"[sre, dba]", "sre|dba", ""},
+		{"[{oncall: pagerduty, schedule: P123, level: 1}]", "oncall(pagerduty P123, level 1)", ""},
+		{"[sre, {oncall: pd, escalation_policy: PEP, level: 2, escalate: 5m}]", "sre|oncall(pd policy PEP, level 2, escalate 5m0s)", ""},
+		{"[{oncall: rota}]", "oncall(rota)", ""},
+		{`[{oncall: og, schedule: "Payments (EU), level 2"}]`, `oncall(og "Payments (EU), level 2")`, ""},
+		{"[{oncall: pd, schedul: P1}]", "", `unknown key "schedul"`},
+		{"[{schedule: P1}]", "", "name one of the sources"},
+		{"[{oncall: pd, schedule: P1, level: 9}]", "", "use 1 to 5"},
+		{"[{oncall: pd, schedule: P1, escalate: 5m}]", "", "needs a level"},
+		{"[{oncall: pd, schedule: P1, escalation_policy: P2}]", "", "leave one out"},
+		{"sre", "", "a list of groups"},
+	} {
+		var g Groups
+		err := yaml.Unmarshal([]byte(tc.yaml), &g)
+		if (err == nil) != (tc.bad == "") || err != nil && !strings.Contains(err.Error(), tc.bad) {
+			t.Errorf("%s: %v", tc.yaml, err)
+			continue
+		}
+		if err == nil && strings.Join(g, "|") != tc.want {
+			t.Errorf("%s: %q", tc.yaml, strings.Join(g, "|"))
+		}
+		for _, name := range g {
+			if _, ok := ParseReference(name); ok != strings.HasPrefix(name, "oncall(") {
+				t.Errorf("%s: %v", name, ok)
+			}
+		}
+	}
+}
+
+func FuzzReference(f *testing.F) {
+	f.Add("pd", "P123", "", 1, 0, int64(0))
+	f.Add("pd", "a \"b\" , level 2", "", 2, 1, int64(time.Minute))
+	f.Add("pd", "", "P)", 0, 0, int64(0))
+	f.Fuzz(func(t *testing.T, source, schedule, policy string, level, after int, escalate int64) {
+		r := Reference{Source: source, Schedule: schedule, Policy: policy, Level: level, After: after, Escalate: time.Duration(escalate)}
+		if got, ok := ParseReference(r.String()); ok && got.String() != r.String() {
+			t.Errorf("%q is read as %q", r, got)
+		}
+		if got, ok := ParseReference(r.String()); ok && policy == "" && got != r && level > 0 && after >= 0 && escalate >= 0 {
+			t.Errorf("%+v is read as %+v", r, got)
+		}
+	})
+}
