@@ -78,6 +78,10 @@ type Gate interface {
 	// Due handles a timer of the request: it expires the request, or escalates it to
 	// more approvers.
 	Due(tx store.Tx, id approvals.ID)
+	// Heard takes over the ticket that a message names. It asks nobody and is quick.
+	Heard(ctx context.Context, thread chat.ThreadID, by chat.User, text string) error
+	// Ticket answers the chat word "ticket".
+	Ticket(ctx context.Context, thread chat.ThreadID, by chat.User, key string) (string, error)
 	// Revoke ends the thread's standing approvals.
 	Revoke(tx store.Tx, thread chat.ThreadID, by chat.User)
 	// Word decides what somebody wrote ("approve <id>"): the same authorisation
@@ -280,6 +284,9 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	ev.Files = slices.Clone(ev.Files)
 	for i := range ev.Files {
 		ev.Files[i].Text = a.cfg.Redact(ev.Files[i].Text)
+	}
+	if err := a.cfg.Gate.Heard(ctx, ev.Thread, ev.From, ev.Text); err != nil {
+		return err // it is delivered again
 	}
 	if _, err := a.put(ctx, ev, itemMessage); err != nil {
 		return err

@@ -152,6 +152,7 @@ const helpText = "Write what you need in plain words. Nothing that changes anyth
 	"| `deny <id> [reason]` | denies a request |\n" +
 	"| `break-glass <id> <reason>` | approves it alone, where the policy allows it; somebody else must review it |\n" +
 	"| `reviewed <id> [note]` | records that you reviewed what was approved alone |\n" +
+	"| `ticket` / `ticket <key>` | says which ticket this thread's changes are made for; names it |\n" +
 	"| `undo <id>` | asks to undo what a request changed, like its button |\n" +
 	"| `run` / `run <workflow> name=value ...` | lists the workflows; starts one |\n" +
 	"| `role` / `role <name>` | lists the roles; gives this thread another one |\n" +

@@ -59,6 +59,12 @@ func parseWord(text string) (word, bool) {
 		}
 		inputs, ok := assignments(strings.TrimSpace(text), fields[1])
 		return word{verb: verb, id: fields[1], inputs: inputs}, ok
+	case "ticket":
+		w := word{verb: verb}
+		if len(fields) == 2 {
+			w.id = fields[1]
+		}
+		return w, len(fields) <= 2
 	case "use", "take", "give", "role":
 		w := word{verb: verb}
 		if n := len(fields); verb == "give" && n >= 3 && fields[n-2] == "to" { // "give [SESSION] to PERSON"
@@ -142,6 +148,12 @@ func (a *Agent) runChatCommand(ctx context.Context, ev chat.Event, w word) error
 		return a.answer(ctx, ev, a.statusText(ctx, ev.Thread))
 	case "sessions":
 		return a.answer(ctx, ev, a.cfg.Desk.Sessions(ctx, ev.Thread))
+	case "ticket":
+		text, err := a.cfg.Gate.Ticket(ctx, ev.Thread, ev.From, w.id)
+		if err != nil {
+			return err
+		}
+		return a.answer(ctx, ev, text)
 	case "use":
 		text, err := a.cfg.Desk.Use(ctx, ev.Thread, ev.From, ev.Groups, w.id)
 		if err != nil {

@@ -223,6 +223,9 @@ func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
 		r.Trial.For = r.Require.KeepWithin
 	}
 	r.Votes = append(r.Votes, v)
+	if v.Approve {
+		r.Ticket = v.Ticket
+	}
 	switch {
 	case !v.Approve:
 		mustMove(&r, Denied)

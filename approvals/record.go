@@ -50,6 +50,9 @@ type Record struct {
 	Preview Preview `json:"preview,omitzero"`
 	// Receipt is what it changed, of one that ran.
 	Receipt Receipt `json:"receipt,omitzero"`
+	// Ticket is the one that it is made for, as it was at the last vote; while the request waits, the card has
+	// the thread's.
+	Ticket Ticket `json:"ticket,omitzero"`
 	// Trial says that the change undoes itself unless somebody keeps it.
 	Trial Trial  `json:"trial,omitzero"`
 	Taint string `json:"taint,omitempty"`
@@ -121,6 +124,7 @@ type Require struct {
 	Solo           bool          `json:"solo,omitempty"`            // one person may approve what they asked for
 	Write          string        `json:"write,omitempty"`           // what who approves has to write as the reason; "" is nothing
 	Proof          string        `json:"proof,omitempty"`           // passkey: an approval counts with a signature only
+	Ticket         bool          `json:"ticket,omitempty"`          // of who approves, and again when it runs
 	BreakGlass     []string      `json:"break_glass,omitempty"`     // groups of which one person may decide alone
 	Grant          time.Duration `json:"grant,omitempty"`           // how long exactly this may be approved for; 0: once
 	RunWithin      time.Duration `json:"run_within"`
@@ -203,6 +207,8 @@ type Vote struct {
 	Groups []string `json:"groups,omitempty"`
 	// Duty are the schedules by which the vote counted: who was on call when it was cast.
 	Duty []Duty `json:"duty,omitempty"`
+	// Ticket is the thread's, as it was then.
+	Ticket Ticket `json:"ticket,omitzero"`
 	// Meets are the indexes of the needs that this person's groups meet.
 	Meets []int `json:"meets,omitempty"`
 	// Grant approves this exact action for a while. Glass decides alone (break-glass).

@@ -30,7 +30,9 @@ import (
 	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
+	"countersign/approvals/tickets"
 	"countersign/bot/calls"
+	"countersign/bot/comments"
 	"countersign/bot/console"
 	"countersign/bot/desk"
 	"countersign/bot/machines"
@@ -83,6 +85,8 @@ type Bot struct {
 	webhooks   *webhooks.Sender
 	stream     *stream.Stream
 	onCall     *oncall.Keeper
+	tickets    *tickets.Book
+	comments   *comments.Commenter
 	console    console.Config
 	web        *web.Adapter   // nil before Run
 	intake     *alerts.Intake // nil without hooks
@@ -290,9 +294,13 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if b.stream, err = b.newStream(o.Version); err != nil {
 		return err
 	}
+	if err := b.newTickets(deadlines.Now); err != nil {
+		return err
+	}
 	b.gate = gate.New(gate.Config{
-		Audit: audit.Trail{Redact: b.redactor.Redact, Tell: b.tell},
-		DB:    b.db, Now: deadlines.Now, Log: b.log,
+		Tickets: b.tickets,
+		Audit:   audit.Trail{Redact: b.redactor.Redact, Tell: b.tell},
+		DB:      b.db, Now: deadlines.Now, Log: b.log,
 		Policy:   func() *policy.Policy { return b.rules.Load().Policy },
 		Classify: b.classify,
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.outbox.Wake(chat.ThreadID(thread)) },
@@ -397,6 +405,7 @@ func (b *Bot) newWebhooks() (*webhooks.Sender, error) {
 func (b *Bot) tell(tx store.Tx, thread string, e audit.Event, at time.Time) {
 	b.webhooks.Tell(tx, thread, e, at)
 	b.stream.Tell(tx, thread, e, at)
+	b.comments.Tell(tx, thread, e, at)
 }
 
 // openMachines makes the machines, and opens this one.

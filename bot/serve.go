@@ -150,6 +150,13 @@ func (b *Bot) work(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return b.replicas.Hear(ctx, b.hints()) })
 	g.Go(func() error { return b.tidy(ctx) })
 	g.Go(func() error { return b.onCall.Run(ctx) })
+	g.Go(func() error {
+		return b.tickets.Run(ctx, func(ctx context.Context, thread string) {
+			if _, err := b.gate.ShowTicket(ctx, chat.ThreadID(thread)); err != nil {
+				b.log.WarnContext(ctx, "a card can't show its ticket", "error", err)
+			}
+		})
+	})
 	g.Go(func() error { return b.calls.Run(ctx) })
 	jobs := maps.Clone(b.chores.Jobs)
 	if jobs == nil {
@@ -160,6 +167,9 @@ func (b *Bot) work(ctx context.Context, g *errgroup.Group) {
 	}
 	if len(b.file.Stream) > 0 {
 		jobs["stream"] = b.stream.Run
+	}
+	if !b.comments.Idle() {
+		jobs["comments"] = b.comments.Run
 	}
 	if b.intake != nil {
 		jobs["alerts"] = b.intake.Run

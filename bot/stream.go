@@ -21,12 +21,7 @@ import (
 // newStream makes the stream of decisions and runs.
 func (b *Bot) newStream(version string) (*stream.Stream, error) {
 	host, _ := os.Hostname()
-	command := func(tx store.Tx, request string) string {
-		rec, _ := (approvals.Ledger{}).Get(tx, approvals.ID(request))
-		text := b.redactor.Redact(strings.ToValidUTF8(string(rec.Action.Bytes), "\uFFFD"))
-		return text[:min(len(text), audit.MaxText)]
-	}
-	c := stream.Config{DB: b.db, Command: command, Version: version, Host: host, Log: b.log.With("part", "stream"), Now: time.Now}
+	c := stream.Config{DB: b.db, Command: b.commandOf, Version: version, Host: host, Log: b.log.With("part", "stream"), Now: time.Now}
 	for _, s := range b.file.Stream {
 		sink := stream.Sink{File: s.Path, Collector: s.URL, Syslog: s.Address}
 		if s.TokenEnv != "" {
@@ -43,6 +38,13 @@ func (b *Bot) newStream(version string) (*stream.Stream, error) {
 		c.Sinks = append(c.Sinks, sink)
 	}
 	return stream.New(c), nil
+}
+
+// commandOf is a request's command without secrets.
+func (b *Bot) commandOf(tx store.Tx, request string) string {
+	rec, _ := (approvals.Ledger{}).Get(tx, approvals.ID(request))
+	text := b.redactor.Redact(strings.ToValidUTF8(string(rec.Action.Bytes), "\uFFFD"))
+	return text[:min(len(text), audit.MaxText)]
 }
 
 // tlsOf is how the bot talks to a server of the stream; nil is as the system does.
@@ -73,7 +75,7 @@ func tlsOf(s config.StreamConfig) (*tls.Config, error) {
 // lag says how long what other systems are to be told has waited.
 func (b *Bot) lag(ctx context.Context) (map[string]time.Duration, error) {
 	all := map[string]time.Duration{}
-	for _, c := range []*courier.Courier{b.webhooks.Courier, b.stream.Courier} {
+	for _, c := range []*courier.Courier{b.webhooks.Courier, b.stream.Courier, b.comments.Courier} {
 		lag, err := c.Lag(ctx)
 		if err != nil {
 			return nil, err

@@ -417,6 +417,8 @@ func (t *timeline) line(l *audit.Line) {
 		note = ": " + t.text(e.Note, maxSaid)
 	}
 	switch e.What {
+	case audit.Ticket:
+		t.add(l.At, "", "%s named the **ticket**%s", who, note)
 	case audit.Relieved:
 		t.add(l.At, "", "**Shift change**: request %s%s", id, note)
 	case audit.Escalated:

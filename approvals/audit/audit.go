@@ -72,6 +72,7 @@ const (
 	Undone     = "undone"
 	UndoFailed = "undo failed"
 	NotRun     = "not run"
+	Ticket     = "ticket" // somebody named the thread's
 	Policy     = "policy" // the policy or a person's standing changed
 )
 
@@ -80,7 +81,7 @@ const (
 func Known() []string {
 	return []string{
 		Asked, Approved, Denied, Refused, Escalated, Relieved, BreakGlass, Reviewed, Granted, Revoked, Allowed, Forbidden, Running, Done, Unknown, Unstarted,
-		Expired, Cancelled, Invalid, Edited, Repeated, Receipt, Kept, Undone, UndoFailed, NotRun, Policy,
+		Expired, Cancelled, Invalid, Edited, Repeated, Receipt, Kept, Undone, UndoFailed, NotRun, Ticket, Policy,
 	}
 }
 

@@ -307,6 +307,9 @@ func footer(r approvals.Record) string {
 			who += " (not " + line(nameOf(r.Requester)) + ")"
 		}
 	}
+	if r.Require.Ticket && r.Ticket.Key != "" {
+		who += " · ticket " + line(r.Ticket.Key)
+	}
 	switch {
 	case r.Require.Write != "":
 		who += " who writes " + line(r.Require.Write)
@@ -601,6 +604,9 @@ func details(r approvals.Record, summary string) []chat.Field {
 	}
 	if edited(r) {
 		add("Edited", "by "+line(nameOf(r.Requester))+"; the agent asked for something else, and its labels do not apply")
+	}
+	if r.Ticket.Key != "" {
+		add("Ticket", line(strings.TrimSpace(r.Ticket.String()+" "+r.Ticket.URL)))
 	}
 	add("Rule", line(r.Rule))
 	if r.Basis.Kind == approvals.ByVotes {

@@ -88,6 +88,7 @@ func stricter(a, b policy.Decision) policy.Decision {
 	}
 	a.RequesterMay = a.RequesterMay && b.RequesterMay
 	a.ReasonRequired, a.Solo, a.Write, a.Proof = a.ReasonRequired || b.ReasonRequired, a.Solo || b.Solo, cmp.Or(a.Write, b.Write), cmp.Or(a.Proof, b.Proof)
+	a.Ticket = a.Ticket || b.Ticket
 	a.BreakGlass = slices.DeleteFunc(slices.Clone(a.BreakGlass), func(s string) bool { return !slices.Contains(b.BreakGlass, s) })
 	a.Expires, a.RunWithin = min(a.Expires, b.Expires), min(a.RunWithin, b.RunWithin)
 	a.Grant = min(a.Grant, b.Grant)
@@ -182,6 +183,9 @@ func (g *Gate) outdatedReason(tx store.Tx, rec approvals.Record) string {
 		return "" // the policy approves it now
 	case d.RunWithin < rec.Require.RunWithin && g.cfg.Now().After(rec.Decided.Add(d.RunWithin)):
 		return "the policy changed after the approval: it must be used within " + d.RunWithin.String() + " now"
+	}
+	if why := g.withoutTicket(tx, rec, d.Ticket); why != "" {
+		return why
 	}
 	switch rec.Basis.Kind {
 	case approvals.ByPolicy:

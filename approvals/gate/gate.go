@@ -53,6 +53,8 @@ type Config struct {
 	// Reach reports whether a person may use, in a thread, the host that a command
 	// connects to. nil allows only hosts listed in the classifier's configuration.
 	Reach func(thread chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool
+	// Tickets knows the tickets of threads; nil knows none.
+	Tickets Tickets
 	// Limits bound what one program may ask for; nil is no bound.
 	Limits func() Limits
 	// Used is called for every approval that is used. Like Labels, it must be quick and
@@ -69,6 +71,7 @@ type Place struct {
 	Labels    map[string]string // of the target
 	Approvers []string          // groups that may approve on the target
 	Proof     string            // what the target asks of an approval, see [policy.Approve]
+	Require   string            // what it asks of a change, see [policy.Approve]
 	Mode      policy.Mode
 	Until     time.Time // end of the mode trusting
 	// Locked is Reads for a program that locks its own reads, on a machine that is no target.
@@ -88,6 +91,9 @@ type Gate struct {
 func New(cfg Config) *Gate {
 	if cfg.Used == nil {
 		cfg.Used = func(approvals.ID, approvals.Action) {}
+	}
+	if cfg.Tickets == nil {
+		cfg.Tickets = noTickets{}
 	}
 	if cfg.Limits == nil {
 		cfg.Limits = func() Limits { return Limits{} }
@@ -201,7 +207,7 @@ func (g *Gate) input(tx store.Tx, req approvals.Request, r ruling) policy.Input 
 			Command: string(req.Action.Bytes), Args: string(req.Action.Args), Path: req.Action.Path, Paths: req.Action.Paths,
 			Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Caller: req.Caller.Facts(string(req.By.ID)), Now: g.cfg.Now(),
 		},
-		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Proof: p.Proof, Interrupt: req.Interrupt,
+		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Proof: p.Proof, Require: p.Require, Interrupt: req.Interrupt,
 		Harmless: r.Verdict.ReadOnly && r.Verdict.Risk == risk.Read && r.Level == risk.Read,
 	}
 	if in.Harmless && g.readNeedsApproval(req) {
@@ -373,7 +379,7 @@ func judgement(v risk.Verdict) approvals.Judgement {
 // required converts a decision's requirements to their stored form.
 func (g *Gate) required(d policy.Decision) approvals.Require {
 	out := approvals.Require{
-		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Solo: d.Solo, Write: d.Write, Proof: d.Proof, BreakGlass: d.BreakGlass,
+		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Solo: d.Solo, Write: d.Write, Proof: d.Proof, Ticket: d.Ticket, BreakGlass: d.BreakGlass,
 		Grant: min(d.Grant, approvals.MaxGrant), RunWithin: d.RunWithin, KeepWithin: d.KeepWithin,
 	}
 	for _, r := range d.Requirements {
@@ -506,6 +512,12 @@ func (g *Gate) cardOf(tx store.Tx, rec approvals.Record, notice string) chat.Car
 		rec.Require.Needs = slices.Clone(rec.Require.Needs)
 		for i, n := range rec.Require.Needs {
 			rec.Require.Needs[i].Duty = g.cfg.Policy().Duties(n.Groups)
+		}
+		if rec.Require.Ticket {
+			rec.Ticket = g.cfg.Tickets.Of(tx, string(rec.Thread))
+			if why := rec.Ticket.Needed(g.cfg.Now()); why != "" {
+				notice = strings.TrimSpace(notice + " " + asSentence(why))
+			}
 		}
 	}
 	c := card.New(rec, notice)

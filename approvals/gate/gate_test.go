@@ -39,6 +39,7 @@ type fixture struct {
 	classify  func(risk.Text) risk.Verdict
 	limits    gate.Limits
 	onCall    func(policy.Reference) policy.OnCall
+	tickets   gate.Tickets
 }
 
 // oncall is the group of the fixture: two people of the console, one of Slack,
@@ -66,7 +67,7 @@ func (f *fixture) configure(t *testing.T, c policy.Config, groups map[string]pol
 	}
 	f.Gate = gate.New(gate.Config{
 		DB: f.db, Policy: func() *policy.Policy { return pol }, Classify: func(tx risk.Text) risk.Verdict { return f.classify(tx) }, Reach: f.reach, Now: func() time.Time { return f.now }, Wake: func(string) {},
-		Passkeys: registry.Book{Site: keySite}, Origin: keySite.Origin, Limits: func() gate.Limits { return f.limits },
+		Tickets: f.tickets, Passkeys: registry.Book{Site: keySite}, Origin: keySite.Origin, Limits: func() gate.Limits { return f.limits },
 		Log: slog.New(slog.DiscardHandler), Place: func(chat.ThreadID, string) gate.Place {
 			return gate.Place{Channel: "web", Approvers: f.approvers, Mode: f.mode, Until: f.until, Reads: f.reads}
 		},

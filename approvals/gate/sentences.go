@@ -159,6 +159,24 @@ func sayRelieved(who string, expires time.Time) string {
 	return fmt.Sprintf("The shift changed, so **%s** can decide now. The request expires at %s.", who, clock(expires))
 }
 
+// sayNoTicketNow refuses a vote because of the ticket.
+func sayNoTicketNow(why string) string {
+	return "Nothing was decided: " + why + "."
+}
+
+// sayNoTicketYet answers who asks for the thread's ticket.
+const sayNoTicketYet = "This thread has no ticket. Write `ticket` and its key."
+
+// sayNoKey answers who names something else than a ticket.
+func sayNoKey(word string) string {
+	return "`" + word + "` isn't the key of a ticket here. The configuration says in its section tickets what keys look like."
+}
+
+// sayTicket says which ticket the thread has, and what is wrong with it.
+func sayTicket(ticket, why string) string {
+	return strings.TrimSpace("The ticket of this thread is **" + ticket + "**. " + why)
+}
+
 // sayPlanEnded is the notice on the card of a call that is not the plan's next step.
 func sayPlanEnded(next int) string {
 	return fmt.Sprintf("This isn't step %d as it was approved, so that plan has ended and this needs its own approval.", next)

@@ -166,6 +166,9 @@ func (g *Gate) Vote(ctx context.Context, b Ballot) (chat.Answer, error) {
 	case b.Grant:
 		prefix = card.GrantPrefix
 	}
+	if err := g.askTicket(ctx, b); err != nil {
+		return chat.Answer{}, err
+	}
 	row := answerRow{string(b.Thread), string(b.From.ID), prefix + string(b.ID) + "." + b.Nonce, string(b.EventID)}
 	return g.answerOnce(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.vote(tx, b) })
 }
@@ -223,7 +226,7 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	duty := g.dutyOf(before, meets, b)
 	rec, refusal, err := g.ledger.Vote(tx, b.ID, approvals.Vote{
 		User: b.From, Approve: b.Approve, Reason: b.Reason, Via: b.Via, Event: b.EventID, At: g.cfg.Now(), Digest: shown, Groups: b.Groups,
-		Meets: meets, Duty: duty, Grant: b.Grant, Glass: b.Glass, Trial: b.Trial, Passkey: proof,
+		Meets: meets, Duty: duty, Ticket: g.ticketOf(tx, before), Grant: b.Grant, Glass: b.Glass, Trial: b.Trial, Passkey: proof,
 	})
 	if err != nil {
 		store.Abort(err)
@@ -336,6 +339,11 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	}
 	if now := g.judge(tx, requestOf(rec)); now.Lane == approvals.Forbid {
 		return sayForbidden(now.Sentence)
+	}
+	if len(g.needsMet(tx, rec, b)) > 0 {
+		if why := g.withoutTicket(tx, rec, false); why != "" {
+			return sayNoTicketNow(why)
+		}
 	}
 	switch {
 	case len(g.needsMet(tx, rec, b)) == 0:

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"countersign/approvals/policy"
+	"countersign/internal/rest"
 )
 
 // grafana reads Grafana OnCall's API (grafana.com/docs/oncall, "Export a schedule's final shifts"). Its
 // schedules have one level.
-type grafana struct{ c client }
+type grafana struct{ c *rest.Client }
 
 // Shifts implements Source.
 func (g grafana) Shifts(ctx context.Context, r policy.Reference, from, to time.Time) (out []Shift, err error) {
@@ -26,18 +27,18 @@ func (g grafana) Shifts(ctx context.Context, r policy.Reference, from, to time.T
 				End   time.Time `json:"shift_end"`
 			} `json:"results"`
 		}
-		err := g.c.getJSON(ctx, "/api/v1/schedules/"+url.PathEscape(r.Schedule)+"/final_shifts", url.Values{
+		err := g.c.GetJSON(ctx, "/api/v1/schedules/"+url.PathEscape(r.Schedule)+"/final_shifts", url.Values{
 			"start_date": {from.UTC().Format(time.DateOnly)}, "end_date": {to.UTC().Format(time.DateOnly)}, "page": {strconv.Itoa(n)},
-		}, map[string]string{"Authorization": string(g.c.token)}, &page)
+		}, &page)
 		if err != nil {
-			return nil, err
+			return nil, named(err)
 		}
 		if page.Results == nil {
-			return nil, errForm
+			return nil, rest.ErrForm
 		}
 		for _, s := range *page.Results {
 			if s.ID == "" || s.Start.IsZero() || s.End.IsZero() {
-				return nil, errForm
+				return nil, rest.ErrForm
 			}
 			out = append(out, Shift{Person: Person{ID: s.ID, Name: s.Name, Email: s.Email}, Level: 1, From: s.Start, To: s.End})
 		}
@@ -45,5 +46,5 @@ func (g grafana) Shifts(ctx context.Context, r policy.Reference, from, to time.T
 			return out, nil
 		}
 	}
-	return nil, errForm
+	return nil, rest.ErrForm
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/teambition/rrule-go"
 
 	"countersign/approvals/policy"
+	"countersign/internal/rest"
 )
 
 // calendar reads an iCalendar (RFC 5545) file or address. Each event is somebody's time on call: the
@@ -23,7 +24,7 @@ import (
 // Recurring events end at the same time of day, as calendars show them, also on the days on which
 // daylight saving begins and ends.
 type calendar struct {
-	c    client
+	c    *rest.Client
 	path string
 }
 
@@ -40,11 +41,7 @@ func (c calendar) Shifts(ctx context.Context, r policy.Reference, from, to time.
 	if c.path != "" {
 		b, err = readFile(c.path)
 	} else {
-		header := map[string]string{}
-		if c.c.token != "" {
-			header["Authorization"] = "Bearer " + string(c.c.token)
-		}
-		b, err = c.c.get(ctx, "", nil, header)
+		b, err = c.c.Get(ctx, "", nil)
 	}
 	if err != nil {
 		return nil, err
@@ -222,10 +219,10 @@ func loadZone(name string) (*time.Location, error) {
 // moment reads a date or a time of one property.
 func moment(p *ical.Prop, zone *time.Location) (time.Time, error) {
 	if p == nil {
-		return time.Time{}, errForm
+		return time.Time{}, rest.ErrForm
 	}
 	if id := p.Params.Get(ical.PropTimezoneID); id == "Local" {
-		return time.Time{}, errForm
+		return time.Time{}, rest.ErrForm
 	}
 	return p.DateTime(zone)
 }

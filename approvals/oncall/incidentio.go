@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"countersign/approvals/policy"
+	"countersign/internal/rest"
 )
 
 // incidentIO reads incident.io's API (api-docs.incident.io, "Schedules V2"). A level is a rotation's
 // place in the schedule.
-type incidentIO struct{ c client }
+type incidentIO struct{ c *rest.Client }
 
 type incidentIOEntry struct {
 	Start    time.Time `json:"start_at"`
@@ -27,7 +28,6 @@ type incidentIOEntry struct {
 
 // Shifts implements Source.
 func (i incidentIO) Shifts(ctx context.Context, r policy.Reference, from, to time.Time) ([]Shift, error) {
-	header := map[string]string{"Authorization": "Bearer " + string(i.c.token)}
 	var about struct {
 		Schedule *struct {
 			Config *struct {
@@ -37,11 +37,11 @@ func (i incidentIO) Shifts(ctx context.Context, r policy.Reference, from, to tim
 			} `json:"config"`
 		} `json:"schedule"`
 	}
-	if err := i.c.getJSON(ctx, "/v2/schedules/"+url.PathEscape(r.Schedule), nil, header, &about); err != nil {
-		return nil, err
+	if err := i.c.GetJSON(ctx, "/v2/schedules/"+url.PathEscape(r.Schedule), nil, &about); err != nil {
+		return nil, named(err)
 	}
 	if about.Schedule == nil || about.Schedule.Config == nil {
-		return nil, errForm
+		return nil, rest.ErrForm
 	}
 	var rotations []string
 	for _, o := range about.Schedule.Config.Rotations {
@@ -54,14 +54,14 @@ func (i incidentIO) Shifts(ctx context.Context, r policy.Reference, from, to tim
 			Final *[]incidentIOEntry `json:"final"`
 		} `json:"schedule_entries"`
 	}
-	err := i.c.getJSON(ctx, "/v2/schedule_entries", url.Values{
+	err := i.c.GetJSON(ctx, "/v2/schedule_entries", url.Values{
 		"schedule_id": {r.Schedule}, "entry_window_start": {from.UTC().Format(time.RFC3339)}, "entry_window_end": {to.UTC().Format(time.RFC3339)},
-	}, header, &answer)
+	}, &answer)
 	if err != nil {
 		return nil, err
 	}
 	if answer.Entries == nil || answer.Entries.Final == nil {
-		return nil, errForm
+		return nil, rest.ErrForm
 	}
 	var out []Shift
 	for _, e := range *answer.Entries.Final {
@@ -70,7 +70,7 @@ func (i incidentIO) Shifts(ctx context.Context, r policy.Reference, from, to tim
 		}
 		level := slices.Index(rotations, e.Rotation) + 1
 		if e.User.ID == "" || e.Start.IsZero() || e.End.IsZero() || level == 0 && e.Rotation != "" {
-			return nil, errForm
+			return nil, rest.ErrForm
 		}
 		out = append(out, Shift{
 			Person: Person{ID: e.User.ID, Name: e.User.Name, Email: e.User.Email, Slack: e.User.Slack},

@@ -19,6 +19,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/policy"
+	"countersign/internal/rest"
 	"countersign/store"
 )
 
@@ -210,8 +211,8 @@ func (k *Keeper) learn(r policy.Reference, s SourceConfig, shifts []Shift, err e
 			k.cfg.Log.Warn("who is on call can't be looked up", "source", r.Source, "schedule", r.String(), "error", err, "counts_until", w.Read.Add(s.Fresh))
 		}
 		w.problem = err.Error()
-		if retry, ok := errors.AsType[*retryError](err); ok {
-			return false, retry.after
+		if answer, ok := errors.AsType[*rest.StatusError](err); ok {
+			return false, answer.After
 		}
 		return false, 0
 	}

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"countersign/approvals/policy"
+	"countersign/internal/rest"
 )
 
 // opsgenie reads Opsgenie's schedule API (docs.opsgenie.com, "Get Schedule Timeline"). A level is a
 // rotation's place in the schedule.
-type opsgenie struct{ c client }
+type opsgenie struct{ c *rest.Client }
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
@@ -47,14 +48,14 @@ func (o opsgenie) Shifts(ctx context.Context, r policy.Reference, from, to time.
 	}
 	days := int(to.Sub(from)/(24*time.Hour)) + 1
 	var answer opsgenieTimeline
-	err := o.c.getJSON(ctx, "/v2/schedules/"+url.PathEscape(r.Schedule)+"/timeline", url.Values{
+	err := o.c.GetJSON(ctx, "/v2/schedules/"+url.PathEscape(r.Schedule)+"/timeline", url.Values{
 		"identifierType": {kind}, "interval": {strconv.Itoa(days)}, "intervalUnit": {"days"}, "date": {from.UTC().Format("2006-01-02T15:04:05.000Z")},
-	}, map[string]string{"Authorization": "GenieKey " + string(o.c.token)}, &answer)
+	}, &answer)
 	if err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	if answer.Data == nil || answer.Data.Final == nil {
-		return nil, errForm
+		return nil, rest.ErrForm
 	}
 	rotations := answer.Data.Final.Rotations
 	slices.SortStableFunc(rotations, func(a, b opsgenieRotation) int { return cmp.Compare(a.Order, b.Order) })
@@ -65,7 +66,7 @@ func (o opsgenie) Shifts(ctx context.Context, r policy.Reference, from, to time.
 				continue // a gap, or a team, whose people the answer doesn't name
 			}
 			if p.Start.IsZero() || p.End.IsZero() || p.Recipient.ID+p.Recipient.Name == "" {
-				return nil, errForm
+				return nil, rest.ErrForm
 			}
 			out = append(out, Shift{Person: Person{ID: p.Recipient.ID, Email: p.Recipient.Name}, Level: i + 1, From: p.Start, To: p.End})
 		}

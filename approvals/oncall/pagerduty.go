@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"countersign/approvals/policy"
+	"countersign/internal/rest"
 )
 
 // pagerDuty reads PagerDuty's REST API v2 (developer.pagerduty.com, "List all of the on-calls").
-type pagerDuty struct{ c client }
+type pagerDuty struct{ c *rest.Client }
 
 type pagerDutyOnCall struct {
 	User struct {
@@ -66,7 +67,7 @@ func (p pagerDuty) Shifts(ctx context.Context, r policy.Reference, from, to time
 	var out []Shift
 	for _, o := range all {
 		if o.User.ID == "" || o.Level < 1 {
-			return nil, errForm
+			return nil, rest.ErrForm
 		}
 		s := Shift{Person: Person{ID: o.User.ID, Name: o.User.Name, Email: o.User.Email}, Level: o.Level}
 		if s.Person.Name == "" {
@@ -88,23 +89,22 @@ func (p pagerDuty) list(ctx context.Context, key string, ids []string, from, to 
 		key: ids, "include[]": {"users"}, "limit": {"100"}, "time_zone": {"UTC"},
 		"since": {from.UTC().Format(time.RFC3339)}, "until": {to.UTC().Format(time.RFC3339)},
 	}
-	header := map[string]string{"Authorization": "Token token=" + string(p.c.token), "Accept": "application/vnd.pagerduty+json;version=2"}
 	for range maxPages {
 		q.Set("offset", strconv.Itoa(len(out)))
 		var page struct {
 			OnCalls *[]pagerDutyOnCall `json:"oncalls"`
 			More    bool               `json:"more"`
 		}
-		if err := p.c.getJSON(ctx, "/oncalls", q, header, &page); err != nil {
-			return nil, err
+		if err := p.c.GetJSON(ctx, "/oncalls", q, &page); err != nil {
+			return nil, named(err)
 		}
 		if page.OnCalls == nil {
-			return nil, errForm
+			return nil, rest.ErrForm
 		}
 		out = append(out, *page.OnCalls...)
 		if !page.More || len(*page.OnCalls) == 0 {
 			return out, nil
 		}
 	}
-	return nil, errForm
+	return nil, rest.ErrForm
 }

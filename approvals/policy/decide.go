@@ -194,8 +194,8 @@ func (p *Policy) alone(in Input, v verdict, trusting bool) (by, rule string, ok 
 	if in.Mode == ReadOnly {
 		return "", "", false
 	}
-	if cmp.Or(in.Proof, p.config.Approve.Proof) != "" {
-		return "", "", false // nothing but a signature lets it run
+	if cmp.Or(in.Proof, p.config.Approve.Proof, in.Require, p.config.Approve.Require) != "" {
+		return "", "", false // nothing but a signature, or people with a ticket, let it run
 	}
 	if len(v.allow) > 0 && loosenable(in) {
 		return "rule " + v.allow[0].Name, v.allow[0].Name, true
@@ -301,6 +301,7 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 	if d.Solo = base.Requester == requesterSolo; d.Solo && grave(in) {
 		d.Write, d.ReasonRequired = cmp.Or(in.Target, in.Tool), true
 	}
+	d.Ticket = cmp.Or(in.Require, base.Require) != ""
 	d.BreakGlass, d.Proof = slices.Clone(p.config.BreakGlass), cmp.Or(in.Proof, base.Proof)
 	grant := p.config.Grant.Max
 	all := []Requirement{p.escalated(Requirement{Rule: "default", Count: base.Count, Groups: slices.Clone(in.Approvers), Escalate: cloned(base.Escalate)})}
@@ -316,6 +317,7 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 		all = append(all, p.escalated(req))
 		d.RequesterMay = d.RequesterMay && (a.Requester == "" || requesterMay(a.Requester, in))
 		d.ReasonRequired, d.Proof = d.ReasonRequired || a.Reason != "", cmp.Or(d.Proof, a.Proof)
+		d.Ticket = d.Ticket || a.Require != ""
 		d.Expires, d.RunWithin = shorter(d.Expires, a.Expires), shorter(d.RunWithin, a.RunWithin)
 		if a.Grant != 0 {
 			grant = min(grant, a.Grant)
@@ -328,7 +330,7 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 		d.Rule = v.ask[0].Name
 	}
 	d.Requirements = distinct(all, true)
-	if least := distinct(all, false); in.Mode != Review && grant > 0 && d.Proof == "" && grantable(in) && len(least) == 1 && least[0].Count == 1 {
+	if least := distinct(all, false); in.Mode != Review && grant > 0 && d.Proof == "" && !d.Ticket && grantable(in) && len(least) == 1 && least[0].Count == 1 {
 		d.Grant = time.Duration(grant)
 	}
 	if base.KeepWithin > 0 && d.Proof == "" {

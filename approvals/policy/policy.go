@@ -71,6 +71,8 @@ type Approve struct {
 	Escalate []Escalation `yaml:"escalate,omitempty" json:"escalate,omitempty"`
 	// Proof is passkey if an approval must be signed by the person's own device, or nothing.
 	Proof string `yaml:"proof,omitempty" json:"proof,omitempty"`
+	// Require is ticket if a change needs a ticket that is open and approved, or nothing.
+	Require string `yaml:"require,omitempty" json:"require,omitempty"`
 }
 
 // Grant is about standing grants: the same action again, for a while, without
@@ -136,6 +138,12 @@ const (
 
 // ProofPasskey is the word of the key proof.
 const ProofPasskey = "passkey"
+
+// RequireTicket is the word of the key require.
+const RequireTicket = "ticket"
+
+// ValidRequire reports whether the key require may have this value.
+func ValidRequire(s string) bool { return s == "" || s == RequireTicket }
 
 // ValidProof reports whether the key proof may have this value.
 func ValidProof(s string) bool { return s == "" || s == ProofPasskey }
@@ -231,6 +239,7 @@ type Input struct {
 	Harmless  bool      // proven to only look, and nobody claims otherwise
 	Approvers []string  // the target's groups
 	Proof     string    // what the target asks of an approval, as [Approve] has it
+	Require   string    // what the target asks of a change, as [Approve] has it
 	Interrupt bool      // keys that only interrupt the thread's own running command
 	Yes, No   int       // earlier decisions about this tool, for learning
 }
@@ -261,6 +270,7 @@ type Decision struct {
 	Solo           bool          // one person may approve what they asked for
 	Write          string        // what an approval has to write as its reason; "" is nothing
 	Proof          string        // passkey if approvals must be signed; "" is nothing
+	Ticket         bool          // the change needs a ticket
 	BreakGlass     []string      // groups that may decide alone, with a reason and a review
 	Grant          time.Duration // longest standing grant that a card may offer; 0 none
 	KeepWithin     time.Duration // how long a change that undoes itself waits to be kept; 0 none
@@ -336,6 +346,8 @@ func (p *Policy) general() error {
 		return fmt.Errorf("policy.approve.requester is %q; use default, always, never or solo", c.Approve.Requester)
 	case !ValidProof(c.Approve.Proof):
 		return fmt.Errorf("policy.approve.proof is %q; use passkey, or leave it out", c.Approve.Proof)
+	case !ValidRequire(c.Approve.Require):
+		return fmt.Errorf("policy.approve.require is %q; use ticket, or leave it out", c.Approve.Require)
 	case c.Grant.Max > Limit(maxGrant):
 		return fmt.Errorf("policy.grant.max is %s; use at most %s, or off", time.Duration(c.Grant.Max), maxGrant)
 	}

@@ -76,10 +76,12 @@ type Demand struct {
 	Grant Limit `yaml:"grant,omitempty" json:"grant,omitempty"`
 	// Proof is passkey if approvals must be signed by people's own devices, or nothing.
 	Proof string `yaml:"proof,omitempty" json:"proof,omitempty"`
+	// Require is ticket if a change needs a ticket that is open and approved, or nothing.
+	Require string `yaml:"require,omitempty" json:"require,omitempty"`
 }
 
 func (d Demand) empty() bool {
-	return d.Count == 0 && len(d.Groups) == 0 && d.Requester == "" && d.Reason == "" && d.Expires == 0 && d.RunWithin == 0 && len(d.Escalate) == 0 && d.Grant == 0 && d.Proof == ""
+	return d.Count == 0 && len(d.Groups) == 0 && d.Requester == "" && d.Reason == "" && d.Expires == 0 && d.RunWithin == 0 && len(d.Escalate) == 0 && d.Grant == 0 && d.Proof == "" && d.Require == ""
 }
 
 func (m Match) empty() bool {
@@ -221,6 +223,8 @@ func (r *rule) demand(groups map[string]Group, bad complaint) error {
 		return bad("approve.count", "is %d; use 1 to %d", d.Count, maxCount)
 	case !ValidProof(d.Proof):
 		return bad("approve.proof", "is %q; use passkey, or leave it out", d.Proof)
+	case !ValidRequire(d.Require):
+		return bad("approve.require", "is %q; use ticket, or leave it out", d.Require)
 	case d.Requester == "always":
 		return bad("approve.requester", "is always, and a rule can only be stricter than policy.approve.requester; use default or never")
 	case d.Requester != "" && d.Requester != requesterDefault && d.Requester != requesterNever:

@@ -138,7 +138,7 @@ func (t Targets) Place(thread chat.ThreadID, target string) gate.Place {
 	channel := config.ChannelOf(string(thread))
 	s := t.Rules().File.Spot(channel, target)
 	return gate.Place{
-		Channel: channel, Target: s.Target, Approvers: s.Config.Approvers, Proof: s.Config.Approve.Proof, Labels: s.Config.Labels, Mode: s.Mode, Until: s.Until, Reads: t.Reads(s.Target),
+		Channel: channel, Target: s.Target, Approvers: s.Config.Approvers, Proof: s.Config.Approve.Proof, Require: s.Config.Approve.Require, Labels: s.Config.Labels, Mode: s.Mode, Until: s.Until, Reads: t.Reads(s.Target),
 		Locked: t.Rules().Reads(s.Target, true),
 	}
 }

@@ -204,7 +204,7 @@ func (k *explainer) judge(ctx context.Context, q Question) (policy.Input, policy
 			p := at
 			if target != at.Target { // the bot's own, which has no labels
 				s := k.rules.File.Spot(at.Channel, target)
-				p.Target, p.Labels, p.Approvers, p.Proof, p.Reads = s.Target, s.Config.Labels, s.Config.Approvers, s.Config.Approve.Proof, k.rules.Reads(s.Target, false)
+				p.Target, p.Labels, p.Approvers, p.Proof, p.Require, p.Reads = s.Target, s.Config.Labels, s.Config.Approvers, s.Config.Approve.Proof, s.Config.Approve.Require, k.rules.Reads(s.Target, false)
 			}
 			return p
 		},
@@ -254,7 +254,7 @@ func (k *explainer) place(q Question) (gate.Place, error) {
 	}
 	s := f.Spot(channel, target)
 	p := gate.Place{
-		Channel: channel, Target: s.Target, Labels: s.Config.Labels, Approvers: s.Config.Approvers, Proof: s.Config.Approve.Proof, Mode: s.Mode, Until: s.Until,
+		Channel: channel, Target: s.Target, Labels: s.Config.Labels, Approvers: s.Config.Approvers, Proof: s.Config.Approve.Proof, Require: s.Config.Approve.Require, Mode: s.Mode, Until: s.Until,
 		Reads: k.rules.Reads(s.Target, q.Lock == "enforced"),
 	}
 	if q.Mode != "" {
@@ -375,6 +375,7 @@ type verdictView struct {
 	RequesterMay   bool       `json:"requester_may"`
 	ReasonRequired bool       `json:"reason_required"`
 	Proof          string     `json:"proof,omitempty"`
+	Ticket         bool       `json:"ticket,omitempty"`
 	BreakGlass     []string   `json:"break_glass"`
 	Grant          float64    `json:"grant_seconds"`
 	Expires        float64    `json:"expires_seconds"`
@@ -397,7 +398,7 @@ func answer(in policy.Input, d policy.Decision) verdictView {
 	list := func(s []string) []string { return append([]string{}, s...) }
 	v := verdictView{
 		Lane: laneName(d.Lane), Level: in.Level.String(), Effects: list(in.Effects), Rule: d.Rule, Matched: list(d.Matched),
-		Sentence: d.Sentence, Auto: d.Auto, Requirements: []needView{}, RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Proof: d.Proof,
+		Sentence: d.Sentence, Auto: d.Auto, Requirements: []needView{}, RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Proof: d.Proof, Ticket: d.Ticket,
 		BreakGlass: list(d.BreakGlass), Grant: d.Grant.Seconds(), Expires: d.Expires.Seconds(), RunWithin: d.RunWithin.Seconds(),
 	}
 	for _, r := range d.Requirements {
@@ -454,6 +455,9 @@ func (k *explainer) lines(in policy.Input, d policy.Decision) (out [][2]string) 
 		}
 		if d.Proof != "" {
 			line("signed", "by the person's own passkey")
+		}
+		if d.Ticket {
+			line("ticket", "one that is open and approved")
 		}
 		if len(d.BreakGlass) > 0 {
 			line("break glass", "one person of %s may decide alone, with a reason and a review afterwards", strings.Join(d.BreakGlass, " or "))

@@ -156,7 +156,7 @@ func (p *replay) input(l audit.Line) policy.Input {
 	}}
 	in.Channel = config.ChannelOf(l.Thread)
 	at := f.Spot(in.Channel, e.Target)
-	in.Target, in.Labels, in.Approvers, in.Proof, in.Mode, in.Until = at.Target, at.Config.Labels, at.Config.Approvers, at.Config.Approve.Proof, at.Mode, at.Until
+	in.Target, in.Labels, in.Approvers, in.Proof, in.Require, in.Mode, in.Until = at.Target, at.Config.Labels, at.Config.Approvers, at.Config.Approve.Proof, at.Config.Approve.Require, at.Mode, at.Until
 	// What ran unasked was proven then, or the policy let it run: only a level of
 	// read tells.
 	in.Harmless = in.Level == risk.Read && (e.What == audit.Allowed || e.Kind == string(approvals.KindObserve))

@@ -48,13 +48,18 @@ func (f File) variables() []string {
 	return slices.Compact(out)
 }
 
-// deliveries are the variables with the secrets of webhooks, of the stream and of who is on call.
+// deliveries are the variables with the secrets of webhooks, of the stream, of who is on call and of tickets.
 func (f File) deliveries() []string {
 	var out []string
 	for _, w := range f.Programs.Webhooks {
 		out = append(out, w.SecretEnv)
 	}
 	for _, s := range f.OnCall {
+		if s.TokenEnv != "" {
+			out = append(out, s.TokenEnv)
+		}
+	}
+	for _, s := range f.Tickets {
 		if s.TokenEnv != "" {
 			out = append(out, s.TokenEnv)
 		}
@@ -67,7 +72,7 @@ func (f File) deliveries() []string {
 	return out
 }
 
-// DeliverySecrets are the secrets of webhooks, of the stream and of who is on call, as far as they are set.
+// DeliverySecrets are the secrets of webhooks, of the stream, of who is on call and of tickets, as far as they are set.
 func (f File) DeliverySecrets() []string {
 	var out []string
 	for _, name := range f.deliveries() {
@@ -121,6 +126,8 @@ type File struct {
 	// somebody in a source is in each network, by their address, id or name there.
 	OnCall map[string]OnCallConfig `yaml:"oncall,omitempty"`
 	People map[string]policy.Group `yaml:"people,omitempty"`
+	// Tickets are the systems whose tickets changes are made for, by name.
+	Tickets map[string]TicketsConfig `yaml:"tickets,omitempty"`
 	// Stream are places that get every decision and every run as an event.
 	Stream []StreamConfig `yaml:"stream,omitempty"`
 }
@@ -317,6 +324,9 @@ func (f File) check(path string) error {
 		return err
 	}
 	if err := f.checkOnCall(path); err != nil {
+		return err
+	}
+	if err := f.checkTickets(path); err != nil {
 		return err
 	}
 	if err := f.Tools.Interpreters.Check(); err != nil {

@@ -91,6 +91,8 @@ type TargetConfig struct {
 type TargetApproval struct {
 	// Proof is passkey if an approval must be signed by the person's own device, or nothing.
 	Proof string `yaml:"proof,omitempty"`
+	// Require is ticket if a change there needs a ticket, or nothing.
+	Require string `yaml:"require,omitempty"`
 }
 
 // The values of a target's Rehearse.
@@ -210,6 +212,9 @@ func (f File) CheckTarget(at, name string, t TargetConfig) error {
 	}
 	if !policy.ValidProof(t.Approve.Proof) {
 		return Errorf("%s has approve.proof %q; use passkey, or leave it out", at, t.Approve.Proof)
+	}
+	if !policy.ValidRequire(t.Approve.Require) {
+		return Errorf("%s has approve.require %q; use ticket, or leave it out", at, t.Approve.Require)
 	}
 	if err := f.checkCredential(at, t); err != nil {
 		return err

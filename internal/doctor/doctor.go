@@ -118,6 +118,7 @@ func (d *doctor) run(ctx context.Context) error {
 		}
 		checks = policyChecks(f, time.Now())
 		checks = append(checks, onCallChecks(f, time.Now())...)
+		checks = append(checks, ticketChecks(f)...)
 	}
 	checks = append(checks, d.diskChecks(e)...)
 	checks = append(checks, check{name: "web console", run: func(ctx context.Context) result { return checkListen(ctx, e, d.running) }})

@@ -74,7 +74,7 @@ var pages = map[string]string{
 	"group": "sign-in", "mode": "policy-order", "data directory": "store", "store": "store", "disk": "store", "file system": "store", "web": "console-network",
 	"web sign-in": "sign-in", "metrics": "metrics", "tools": "tools", "workflows": "workflows", "alerts": "alerts", "plugin": "plugins", "mcp": "plugins",
 	"traces": "observability", "store standby": "postgres", "store commits": "postgres", "store connections": "postgres", "old store": "postgres-moving",
-	"target": "targets", "engine": "containers", "terminals": "terminals", "files": "ssh", "shell": "ssh", "lock": "gate", "reads": "gate", "on call": "oncall", "rehearsals": "previews", "slack": "slack-troubleshooting",
+	"target": "targets", "engine": "containers", "terminals": "terminals", "files": "ssh", "shell": "ssh", "lock": "gate", "reads": "gate", "on call": "oncall", "tickets": "tickets", "rehearsals": "previews", "slack": "slack-troubleshooting",
 	"discord": "discord-troubleshooting",
 }
 

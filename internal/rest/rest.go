@@ -1,0 +1,140 @@
+// Package rest is a client of other systems' JSON APIs. Its errors are the end of a sentence about the
+// system, as in "answered 503", and name no address and no secret.
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"countersign/internal/redact"
+)
+
+const (
+	// Timeout bounds one request.
+	Timeout = 10 * time.Second
+	// MaxAnswer is how many bytes of an answer are read; a longer one is an error.
+	MaxAnswer = 8 << 20
+	// maxWait bounds what an answer may ask to wait.
+	maxWait = time.Hour
+)
+
+// ErrForm is an answer without what its API promises.
+var ErrForm = errors.New("answered with something else than its API describes")
+
+// StatusError is an answer with another status than 2xx.
+type StatusError struct {
+	Status int
+	// After is how long the answer asks to wait before the next request; 0 is not said.
+	After time.Duration
+	hint  string
+}
+
+// Error implements error.
+func (e *StatusError) Error() string {
+	if e.hint != "" {
+		return fmt.Sprintf("answered %d; %s", e.Status, e.hint)
+	}
+	return fmt.Sprintf("answered %d", e.Status)
+}
+
+// Client asks one system. It is safe for concurrent use.
+type Client struct {
+	base   string
+	header map[string]redact.Secret
+	hint   string
+	http   *http.Client
+}
+
+// New returns a client of the API at base that sends header with each request. hint says what to check
+// when the system refuses it.
+func New(base string, header map[string]redact.Secret, hint string) *Client {
+	c := &Client{base: base, header: header, hint: hint, http: &http.Client{Timeout: Timeout}}
+	if header["Authorization"] != "" || header["Private-Token"] != "" {
+		// A secret goes to the configured address and no further.
+		c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return c
+}
+
+// Get reads what is at a path, which is escaped already.
+func (c *Client) Get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	return c.do(ctx, http.MethodGet, path, query, nil)
+}
+
+// GetJSON reads an object.
+func (c *Client) GetJSON(ctx context.Context, path string, query url.Values, into any) error {
+	b, err := c.Get(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	if json.Unmarshal(b, into) != nil {
+		return ErrForm
+	}
+	return nil
+}
+
+// Send sends an object.
+func (c *Client) Send(ctx context.Context, method, path string, body any) error {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("can't be told: %w", err)
+	}
+	_, err = c.do(ctx, method, path, nil, raw)
+	return err
+}
+
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	u := c.base + path
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("has an address that can't be used; correct its url")
+	}
+	for k, v := range c.header {
+		req.Header.Set(k, string(v))
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		// The error of package http repeats the address, in which a secret may be.
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			if e.Timeout() {
+				return nil, errors.New("didn't answer in time")
+			}
+			err = e.Err
+		}
+		return nil, fmt.Errorf("can't be reached: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode/100 != 2 {
+		e := &StatusError{Status: resp.StatusCode}
+		switch resp.StatusCode {
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+			seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+			e.After = min(time.Duration(max(seconds, 0))*time.Second, maxWait)
+		case http.StatusUnauthorized, http.StatusForbidden:
+			e.hint = c.hint
+		}
+		return nil, e
+	}
+	b, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
+	if err != nil {
+		return nil, errors.New("broke off its answer")
+	}
+	if len(b) > MaxAnswer {
+		return nil, fmt.Errorf("answered with more than %d MB", MaxAnswer>>20)
+	}
+	return b, nil
+}
