@@ -74,6 +74,9 @@ type Desk interface {
 	// Record answers the chat words "timeline" and, with all, "export".
 	Record(ctx context.Context, thread chat.ThreadID, all bool) (files []chat.File, text string)
 
+	// Handover answers the chat word "handover": what whoever goes on call takes over.
+	Handover(ctx context.Context, thread chat.ThreadID) (string, error)
+
 	// Evidence asks the target what became of a call whose outcome nobody saw: a sentence,
 	// or "" when it does not know, or cannot be asked now.
 	Evidence(ctx context.Context, thread chat.ThreadID, call string) string
@@ -161,6 +164,9 @@ func (NoDesk) Workflow(context.Context, chat.ThreadID, string, map[string]string
 func (NoDesk) Record(context.Context, chat.ThreadID, bool) (files []chat.File, text string) {
 	return nil, sayNotRecorded
 }
+
+// Handover implements [Desk].
+func (NoDesk) Handover(context.Context, chat.ThreadID) (string, error) { return sayNotRecorded, nil }
 
 // Evidence implements [Desk].
 func (NoDesk) Evidence(context.Context, chat.ThreadID, string) string { return "" }

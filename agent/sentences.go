@@ -162,6 +162,7 @@ const helpText = "Write what you need in plain words. Nothing that changes anyth
 	"| `take` / `give` | takes the terminal's keyboard and pauses me; gives it back |\n" +
 	"| `recording` | posts what this thread's terminals showed |\n" +
 	"| `output <id>` | posts a command's whole output as a file |\n" +
+	"| `handover` | what waits, runs and was changed, for who goes on call |\n" +
 	"| `timeline` | drafts a post-mortem from this thread |\n" +
 	"| `export` | posts everything recorded in this thread, with its proof |\n" +
 	"| `help` | this list |\n"

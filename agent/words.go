@@ -74,7 +74,7 @@ func parseWord(text string) (word, bool) {
 			w.id = fields[1]
 		}
 		return w, len(fields) <= 2
-	case "stop", "status", "sessions", "recording", "timeline", "export", "help":
+	case "stop", "status", "sessions", "recording", "timeline", "handover", "export", "help":
 		return word{verb: verb}, len(fields) == 1
 	case "output":
 		if len(fields) == 2 && strings.HasPrefix(fields[1], "out-") {
@@ -170,6 +170,12 @@ func (a *Agent) runChatCommand(ctx context.Context, ev chat.Event, w word) error
 		return a.runWorkflow(ctx, ev, w)
 	case "exec":
 		return a.exec(ctx, ev, w)
+	case "handover":
+		text, err := a.cfg.Desk.Handover(ctx, ev.Thread)
+		if err != nil {
+			return err
+		}
+		return a.answer(ctx, ev, text)
 	case "timeline", "export":
 		files, text := a.cfg.Desk.Record(ctx, ev.Thread, w.verb == "export")
 		return a.attach(ctx, ev, text, files)

@@ -35,6 +35,7 @@ import (
 	"countersign/bot/comments"
 	"countersign/bot/console"
 	"countersign/bot/desk"
+	"countersign/bot/handover"
 	"countersign/bot/machines"
 	"countersign/bot/networks"
 	"countersign/bot/oneshot"
@@ -87,6 +88,7 @@ type Bot struct {
 	onCall     *oncall.Keeper
 	tickets    *tickets.Book
 	comments   *comments.Commenter
+	handover   handover.Desk
 	console    console.Config
 	web        *web.Adapter   // nil before Run
 	intake     *alerts.Intake // nil without hooks
@@ -330,6 +332,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if err := b.observe(ctx, o); err != nil {
 		return err
 	}
+	b.handover = b.newHandover()
 	records := desk.Records{DB: b.db, Redactor: b.redactor, Outputs: b.outputs, Recordings: b.recordings, Log: b.log}
 	b.calls = calls.New(calls.Config{
 		DB: b.db, Opener: b.networks.Opener, Channel: func() string { return b.rules.Load().File.Programs.Channel }, Tools: b.toolbox.Callables,
@@ -351,6 +354,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 			Changes:    desk.Changes{DB: b.db, Several: len(b.machines) > 1},
 			Runbooks:   runbooks,
 			Records:    records,
+			Handovers:  b.handover,
 			Witness:    b.machines,
 		},
 		Refuse: calls.Refuse, Hear: b.calls.Begin,

@@ -4,7 +4,10 @@ import (
 	"context"
 	"time"
 
+	"countersign/alerts"
 	"countersign/approvals/oncall"
+	"countersign/approvals/policy"
+	"countersign/bot/handover"
 	"countersign/internal/config"
 	"countersign/internal/rules"
 	"countersign/store"
@@ -32,6 +35,25 @@ func (b *Bot) enforce(ctx context.Context, r *rules.Rules) (old *rules.Rules, er
 	with := *r
 	with.Policy = r.Policy.WithOnCall(b.onCall.OnCall)
 	return b.rules.Swap(&with), nil
+}
+
+// newHandover makes what tells the next on call what they take over.
+func (b *Bot) newHandover() handover.Desk {
+	c := handover.Config{
+		DB: b.db, Card: b.gate.Card, OnCall: b.onCall.OnCall, Opener: b.networks.Opener, Origin: b.file.Web.Origin, Redact: b.redactor.Redact,
+		Shifts:  func() []policy.Reference { return policy.References(b.rules.Load().File.Handover.Shifts) },
+		Channel: func() string { return b.rules.Load().File.Handover.Channel },
+		Log:     b.log.With("part", "handover"), Now: time.Now,
+	}
+	if len(b.file.Alerts.Hooks) > 0 {
+		c.Problems = func(ctx context.Context) ([]alerts.Problem, error) {
+			if b.intake == nil { // not served yet
+				return nil, nil
+			}
+			return b.intake.Problems(ctx)
+		}
+	}
+	return handover.New(c)
 }
 
 // onCallAges are how old the answers about who is on call are, by schedule.

@@ -64,7 +64,7 @@ func (b *Bot) reload(ctx context.Context) {
 // fixed is a file without what a reload takes over.
 func fixed(f config.File) config.File {
 	f.Alerts = alerts.Config{Hooks: f.Alerts.Hooks}
-	f.People = nil
+	f.People, f.Handover = nil, config.HandoverConfig{}
 	f.Policy, f.Groups, f.Channels, f.Risk = policy.Config{}, nil, nil, risk.Extension{}
 	f.Programs = config.ProgramsConfig{Identities: f.Programs.Identities, Webhooks: f.Programs.Webhooks}
 	f.Agent.Mode, f.Agent.Until, f.Web.Viewers = "", time.Time{}, nil

@@ -168,6 +168,9 @@ func (b *Bot) work(ctx context.Context, g *errgroup.Group) {
 	if len(b.file.Stream) > 0 {
 		jobs["stream"] = b.stream.Run
 	}
+	if len(b.file.Handover.Shifts) > 0 {
+		jobs["handover"] = b.handover.Run
+	}
 	if !b.comments.Idle() {
 		jobs["comments"] = b.comments.Run
 	}

@@ -27,6 +27,11 @@ type Witness interface {
 	Preview(ctx context.Context, a approvals.Action) approvals.Preview
 }
 
+// Handovers tell who goes on call what they take over.
+type Handovers interface {
+	Handover(ctx context.Context, thread chat.ThreadID) (string, error)
+}
+
 // Desk implements [agent.Desk]: each part answers its own words, and knows what these need.
 type Desk struct {
 	Profiles
@@ -37,6 +42,7 @@ type Desk struct {
 	Changes
 	Runbooks
 	Records
+	Handovers
 	Witness
 }
 

@@ -123,7 +123,7 @@ var inside = map[string]string{
 	"internal/toolsdoc":     "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
-	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/oncall approvals/passkey/registry approvals/policy approvals/risk approvals/tickets bot/calls bot/comments bot/console bot/courier bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/stream bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
+	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/oncall approvals/passkey/registry approvals/policy approvals/risk approvals/tickets bot/calls bot/comments bot/console bot/courier bot/desk bot/handover bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/stream bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/mcpserver internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
 	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/condition internal/config internal/redact internal/rules store",
 	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/outside tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
@@ -132,6 +132,7 @@ var inside = map[string]string{
 	"bot/webhooks": "approvals/audit bot/courier internal/redact store",
 	"bot/courier":  "store",
 	"bot/comments": "approvals approvals/audit approvals/tickets bot/courier store",
+	"bot/handover": "adapters/chat alerts approvals approvals/policy store store/mem",
 	"bot/stream":   "approvals/audit bot/courier internal/redact store",
 	"bot/oneshot":  "adapters/chat approvals approvals/card approvals/gate store tools",
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",

@@ -126,6 +126,8 @@ type File struct {
 	// somebody in a source is in each network, by their address, id or name there.
 	OnCall map[string]OnCallConfig `yaml:"oncall,omitempty"`
 	People map[string]policy.Group `yaml:"people,omitempty"`
+	// Handover is about what the next on call is told.
+	Handover HandoverConfig `yaml:"handover,omitempty"`
 	// Tickets are the systems whose tickets changes are made for, by name.
 	Tickets map[string]TicketsConfig `yaml:"tickets,omitempty"`
 	// Stream are places that get every decision and every run as an event.
@@ -324,6 +326,9 @@ func (f File) check(path string) error {
 		return err
 	}
 	if err := f.checkOnCall(path); err != nil {
+		return err
+	}
+	if err := f.Handover.check(path); err != nil {
 		return err
 	}
 	if err := f.checkTickets(path); err != nil {

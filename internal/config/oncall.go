@@ -61,7 +61,7 @@ func (f File) OnCallSource(name string) (oncall.Source, error) {
 
 // Schedules are those that policy and targets name, each once.
 func (f File) Schedules() []policy.Reference {
-	all := f.Policy.References()
+	all := append(f.Policy.References(), policy.References(f.Handover.Shifts)...)
 	for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
 		t := f.Targets[name]
 		for _, groups := range []policy.Groups{t.Approvers, t.Users, t.Moderators} {

@@ -16,7 +16,7 @@ func TestASystemOfTicketsIsWhole(t *testing.T) {
 		{"policy: {rules: [{name: x, then: ask, approve: {require: ticket}}]}", "tickets says nothing"},
 		{"targets: {local: {kind: local, approve: {require: ticket}}}", "tickets says nothing"},
 		{"policy: {approve: {require: tickets}}\ntickets: {rfc: {pattern: x}}", ""}, // the policy refuses it, where it is built
-		{"targets: {local: {kind: local, approve: {require: tickets}}}", "use ticket"},
+		{"targets: {local: {kind: local, approve: {require: tickets}}}\ntickets: {rfc: {pattern: x}}", "use ticket"},
 		{"tickets: {rfc: {}}", "needs a pattern"},
 		{"tickets: {rfc: {pattern: '('}}", "no regular expression"},
 		{"tickets: {rfc: {pattern: x, approved: [y]}}", "nothing but a pattern"},
