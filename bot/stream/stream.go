@@ -14,6 +14,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -222,10 +223,11 @@ func collector(s Sink, version string) send {
 				Message  string          `json:"errorMessage"`
 			} `json:"partialSuccess"`
 		}
-		if json.Unmarshal(raw, &answer) == nil {
-			if n := strings.Trim(string(answer.PartialSuccess.Rejected), `"`); n != "" && n != "0" {
-				return len(all), fmt.Errorf("it rejected %s of %d events: %s", n, len(all), answer.PartialSuccess.Message)
-			}
+		if len(bytes.TrimSpace(raw)) > 0 && json.Unmarshal(raw, &answer) != nil {
+			return 0, errors.New("it answers with something else than OTLP") // a proxy's page, for one
+		}
+		if n := strings.Trim(string(answer.PartialSuccess.Rejected), `"`); n != "" && n != "0" {
+			return len(all), fmt.Errorf("it rejected %s of %d events: %s", n, len(all), answer.PartialSuccess.Message)
 		}
 		return len(all), nil
 	}

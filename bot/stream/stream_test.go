@@ -284,6 +284,24 @@ func TestWhatACollectorRejectsIsNotSentAgain(t *testing.T) {
 	}
 }
 
+// A page in place of the collector's answer, as a proxy's, is no answer.
+func TestAPageIsNoAnswerOfACollector(t *testing.T) {
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked == 1 {
+			_, _ = io.WriteString(w, "<html>sign in</html>")
+			return
+		}
+		_, _ = io.WriteString(w, `{"partialSuccess": {}}`)
+	}))
+	defer srv.Close()
+	var log bytes.Buffer
+	runs(t, told(t, &log, Sink{Collector: srv.URL}))
+	if asked != 2 || !strings.Contains(log.String(), "it answers with something else than OTLP") {
+		t.Errorf("it was asked %d times\n%s", asked, log.String())
+	}
+}
+
 func trusts(srv *httptest.Server) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(srv.Certificate())

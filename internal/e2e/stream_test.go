@@ -3,14 +3,11 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -44,37 +41,8 @@ func collected(lines []string) (out []string) {
 // file has them, too.
 func TestEveryDecisionAndRunIsStreamed(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var got []string
-	down, refused := true, 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		raw, err := io.ReadAll(r.Body)
-		if err != nil || down {
-			refused++
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		var logs struct {
-			ResourceLogs []struct {
-				ScopeLogs []struct {
-					LogRecords []struct {
-						Body struct {
-							StringValue string `json:"stringValue"`
-						} `json:"body"`
-					} `json:"logRecords"`
-				} `json:"scopeLogs"`
-			} `json:"resourceLogs"`
-		}
-		if err := json.Unmarshal(raw, &logs); err != nil {
-			t.Error(err)
-		}
-		for _, rec := range logs.ResourceLogs[0].ScopeLogs[0].LogRecords {
-			got = append(got, rec.Body.StringValue)
-		}
-	}))
-	defer srv.Close()
+	srv := newEventReceiver(t)
+	srv.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	dir := t.TempDir()
 	file := filepath.Join(dir, "events.jsonl")
 	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("touch " + dir + "/made")}}}}).enter(t, plainConfig+`
@@ -103,18 +71,9 @@ stream:
 		return all
 	}
 	eventually(t, "the file has it", func() bool { return has(lines()) }, func() string { return strings.Join(lines(), "\n") })
-	eventually(t, "the collector was asked", func() bool { mu.Lock(); defer mu.Unlock(); return refused > 0 }, c.b.log.String)
-	if said := c.b.log.String(); strings.Count(said, "a receiver takes no messages") != 1 {
-		t.Error(said)
-	}
+	eventually(t, "one line of the log says that the collector is away", func() bool { return strings.Count(c.b.log.String(), "a receiver takes no messages") == 1 }, c.b.log.String)
 	c.b.kill()
-	mu.Lock()
-	down = false
-	mu.Unlock()
+	srv.set(nil)
 	c.again()
-	eventually(t, "the collector has it", func() bool { mu.Lock(); defer mu.Unlock(); return has(got) }, func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return strings.Join(collected(got), "\n") + "\n" + c.b.log.String()
-	})
+	eventually(t, "the collector has it", func() bool { return has(srv.events()) }, func() string { return strings.Join(srv.operations(), "\n") + "\n" + c.b.log.String() })
 }
