@@ -307,9 +307,6 @@ func footer(r approvals.Record) string {
 			who += " (not " + line(nameOf(r.Requester)) + ")"
 		}
 	}
-	if r.Require.Ticket && r.Ticket.Key != "" {
-		who += " · ticket " + line(r.Ticket.Key)
-	}
 	switch {
 	case r.Require.Write != "":
 		who += " who writes " + line(r.Require.Write)
@@ -321,6 +318,9 @@ func footer(r approvals.Record) string {
 	}
 	if r.Require.Solo {
 		who += " · solo mode"
+	}
+	if r.Require.Ticket && r.Ticket.Key != "" {
+		who += " · ticket " + line(r.Ticket.Key)
 	}
 	return asked + " · " + who
 }
@@ -635,6 +635,11 @@ func votes(add func(name, value string), r approvals.Record) {
 			add("Votes", count)
 		} else {
 			add("Votes ("+line(n.Rule)+")", count+" from "+groups(n.Who()))
+		}
+		for _, d := range n.Duty {
+			if !d.Read.IsZero() {
+				add("On call", line(fmt.Sprintf("%s, read at %s", strings.TrimSpace(d.Source+" "+d.Schedule), stamp(d.Read))))
+			}
 		}
 		for k, s := range n.Escalate {
 			if k >= n.Taken && r.State == approvals.Pending {

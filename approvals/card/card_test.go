@@ -177,6 +177,21 @@ func TestFacesOfOtherKinds(t *testing.T) {
 			Text: "wrote app.conf\nwrote /root/.ssh/authorized_keys\nleft nc (4211) running\nTCP port 4444 is open now"}
 		golden(t, "more-than-shown", New(r, ""))
 	})
+	t.Run("who is on call, and a ticket", func(t *testing.T) {
+		r := record(approvals.Pending)
+		r.Claim = approvals.Claim{Given: true, Risk: "high", Mutation: true, Why: "it stopped answering"}
+		group := "oncall(pagerduty PI7DH85, level 1, escalate 5m0s)"
+		duty := approvals.Duty{Group: group, Source: "pagerduty", Schedule: "PI7DH85", Level: 1, People: []string{"Bob"}, Until: r.Created.Add(5 * time.Hour).Truncate(time.Hour), Read: r.Created.Add(-20 * time.Second)}
+		r.Require.Needs = []approvals.Need{{Rule: "default", Count: 1, Groups: []string{group}, Duty: []approvals.Duty{duty},
+			Escalate: []approvals.Step{{After: 5 * time.Minute, Groups: []string{"x"}, Who: []string{"Dave, secondary until 08:00 UTC"}}}}}
+		r.Require.Ticket = true
+		r.Ticket = approvals.Ticket{Key: "OPS-123", Source: "jira", Title: "Checkout is slow", Status: "Approved", URL: "https://example.atlassian.net/browse/OPS-123", Open: true, Approved: true, Read: r.Created}
+		golden(t, "on-call", New(r, ""))
+		duty.People, duty.Why, duty.Fallback = nil, "pagerduty hasn't answered since 02:44 UTC", "sre"
+		r.Require.Needs[0].Duty = []approvals.Duty{duty}
+		r.Ticket = approvals.Ticket{}
+		golden(t, "no-ticket", New(r, "This needs a ticket; write `ticket` and its key in this thread."))
+	})
 	t.Run("a question", func(t *testing.T) {
 		choices := []chat.Button{{ID: "answer:c1:where:0", Label: "web-1", Style: chat.StyleEdit}, {ID: "answer:c1:where:1", Label: "web-2", Style: chat.StyleEdit}}
 		golden(t, "question", Question("failover", "which machine", "Which machine takes over?", "", choices))

@@ -46,6 +46,8 @@ var said = []struct {
 	{"kept", false, []string{"Restart app on local", "systemctl restart app", "Kept by bob"}},
 	{"as-approved", false, []string{"Restart app on local", "exit 0 · as approved"}},
 	{"more-than-shown", false, []string{"Restart app on local", "exit 0", "Also: wrote /root/.ssh/authorized_keys; left nc (4211) running; TCP port 4444 is open now"}},
+	{"on-call", true, []string{"Restart app on local", "needs Bob, primary until 08:00 UTC", "ticket OPS-123"}},
+	{"no-ticket", true, []string{"Restart app on local", "This needs a ticket", "needs 1 of sre (pagerduty hasn't answered since 02:44 UTC)"}},
 	{"cap", true, []string{"Raise a spending cap", "Let this thread spend $2.50 more.", "medium risk", "needs 1 of oncall"}},
 	{"trust-host", true, []string{"Trust the SSH key of web-2", "staging", "SHA256:5XRpPVvcH4nLqkQ0jvZ0dUwL1fLzMZJHcZ8Gq0yX7lE", "high risk"}},
 	{"trust-tool", true, []string{"Trust the tool mcp_tickets_search as it is now", "Always send the whole log along", "high risk"}},
