@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 )
@@ -346,9 +347,29 @@ type Post struct {
 	// Quiet posts must not notify anybody (progress, results); only approvals
 	// and questions should.
 	Quiet bool `json:"quiet,omitempty"`
+	// For are people whom the post calls by their ids, so that their network notifies them: a network mentions
+	// its own (see [Post.Called]) where the post isn't quiet, and takes no notice of the others.
+	For []UserID `json:"for,omitempty"`
 	// Log marks a line of the work log: a network may fold it into the message
 	// before it when that is one too, so that a busy turn is one message.
 	Log bool `json:"log,omitempty"`
+}
+
+// maxCalled is how many people a post calls.
+const maxCalled = 5
+
+// Called are the ids, as their network writes them, of those people of a network whom the post calls.
+func (p Post) Called(network string) (out []string) {
+	if p.Quiet || p.Log {
+		return nil
+	}
+	for _, id := range p.For {
+		scheme, rest, ok := strings.Cut(string(id), ":")
+		if own := rest[strings.LastIndex(rest, ":")+1:]; ok && scheme == network && own != "" && len(out) < maxCalled && !slices.Contains(out, own) {
+			out = append(out, own)
+		}
+	}
+	return out
 }
 
 // CardPrefix begins the key of each post with the card of a request; its id follows.

@@ -62,9 +62,12 @@ func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twic
 // render makes the messages of a post.
 func render(p chat.Post) []embed.Message {
 	if p.Card != nil {
-		return []embed.Message{embed.Card(*p.Card, embed.Options{Quiet: p.Quiet})}
+		return []embed.Message{embed.Card(*p.Card, embed.Options{Quiet: p.Quiet}).Calling(p.Called(scheme))}
 	}
 	msgs := embed.Reply(p.Text, p.Files)
+	if len(msgs) > 0 {
+		msgs[0] = msgs[0].Calling(p.Called(scheme))
+	}
 	if p.Quiet || p.Log {
 		for i := range msgs {
 			msgs[i] = msgs[i].Silent()

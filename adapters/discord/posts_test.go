@@ -19,6 +19,29 @@ const (
 	routeCallback = "POST /interactions/{interaction_id}/{interaction_token}/callback"
 )
 
+// Only whom a post is for is notified, by cards and by words, and whoever its words name isn't.
+func TestAPostCallsWhomItIsFor(t *testing.T) {
+	t.Parallel()
+	s := play(t, full())
+	th := s.begun()
+	_, channel := split(th)
+	s.called = s.alice
+	people := []chat.UserID{"slack:U0123", chat.UserID("discord:" + s.alice), "web:alice"}
+	s.post(th, chat.Post{Key: "a", Card: question(), For: people})
+	s.post(th, chat.Post{Key: "b", Text: "for you, not <@" + s.BotID() + "> and @everyone", For: people})
+	s.post(th, chat.Post{Key: "c", Text: "for nobody, not <@" + s.alice + ">"})
+	s.post(th, chat.Post{Key: "d", Text: "quiet", For: people, Quiet: true})
+	for i, m := range ours(s.town, channel) {
+		want := []string{s.alice}
+		if i > 1 {
+			want = nil
+		}
+		if !slices.Equal(m.Mentions, want) || m.Everyone || len(m.MentionRoles) > 0 {
+			t.Errorf("message %d (%q) mentions %v", i, m.Content, m.Mentions)
+		}
+	}
+}
+
 func TestAPostIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("when its answer was lost", func(t *testing.T) {

@@ -57,6 +57,33 @@ func TestPostsStandInTheirThread(t *testing.T) {
 	}
 }
 
+// Only whom a post is for is mentioned, by cards and by words.
+func TestAPostCallsWhomItIsFor(t *testing.T) {
+	t.Parallel()
+	s := play(t, slackfake.Config{})
+	th := s.begun()
+	people := []chat.UserID{"slack:T1:U0123", "discord:123456789012345678", "slack:<!channel>", "web:alice"}
+	s.post(th, chat.Post{Key: "a", Card: question("systemctl restart nginx"), For: people})
+	s.post(th, chat.Post{Key: "b", Text: "for you, not <@U999> and <!channel>", For: people})
+	s.post(th, chat.Post{Key: "c", Text: "for nobody"})
+	s.post(th, chat.Post{Key: "d", Text: "quiet", For: people, Quiet: true})
+	var posted int
+	for _, c := range s.server.Calls() {
+		if c.Method != "chat.postMessage" {
+			continue
+		}
+		posted++
+		blocks, text := c.Args.Get("blocks"), c.Args.Get("text")
+		called := strings.Contains(blocks, `"user_id":"U0123"`) && strings.HasPrefix(text, "<@U0123> ")
+		if called != (posted <= 2) || strings.Count(blocks, `"user_id"`) > 1 || strings.Contains(text, "<!channel>") || strings.Contains(text, "<@U999>") {
+			t.Errorf("message %d: %s %s", posted, text, blocks)
+		}
+	}
+	if posted != 4 {
+		t.Errorf("%d messages", posted)
+	}
+}
+
 // TestAThreadThatIsGone: nothing of it leaks into the channel.
 func TestAThreadThatIsGone(t *testing.T) {
 	t.Parallel()

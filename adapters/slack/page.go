@@ -132,10 +132,16 @@ func (*page) Render(post chat.Post) (out []outgoing) {
 
 // render makes the messages of a post.
 func render(p chat.Post) []blockkit.Message {
+	var msgs []blockkit.Message
 	if p.Card != nil {
-		return []blockkit.Message{blockkit.Card(*p.Card, blockkit.CardOptions{})}
+		msgs = []blockkit.Message{blockkit.Card(*p.Card, blockkit.CardOptions{})}
+	} else {
+		msgs = blockkit.Reply(p.Text, p.Files)
 	}
-	return blockkit.Reply(p.Text, p.Files)
+	if len(msgs) > 0 {
+		msgs[0] = msgs[0].Calling(p.Called(scheme))
+	}
+	return msgs
 }
 
 // Line implements scribe.Page.

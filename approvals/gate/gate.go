@@ -536,7 +536,11 @@ func (g *Gate) updateCard(tx store.Tx, rec approvals.Record, notice string) chat
 	}
 	c := g.cardOf(tx, rec, notice)
 	key := rec.CardKey()
-	outbox.Put(tx, string(rec.Thread), key, chat.Post{Key: key, Card: &c, Quiet: rec.State != approvals.Pending}, g.cfg.Now())
+	p := chat.Post{Key: key, Card: &c, Quiet: rec.State != approvals.Pending}
+	if !p.Quiet {
+		p.For = g.cfg.Policy().Called(rec.Require.Groups())
+	}
+	outbox.Put(tx, string(rec.Thread), key, p, g.cfg.Now())
 	return c
 }
 
@@ -685,14 +689,15 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	}
 	g.setRelief(tx, rec)
 	var who []string
+	var call []chat.UserID
 	what, say, note := audit.Escalated, sayEscalated, "to "
 	switch {
 	case len(added) > 0:
-		who = g.cfg.Policy().Who(added)
+		who, call = g.cfg.Policy().Who(added), g.cfg.Policy().Called(added)
 	case len(changed) > 0:
 		what, say, note = audit.Relieved, sayRelieved, "by "
 		for _, d := range changed {
-			who = append(who, d.String())
+			who, call = append(who, d.String()), append(call, g.cfg.Policy().Called([]string{d.Group})...)
 		}
 	default:
 		return
@@ -700,6 +705,6 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	g.audit(tx, rec, what, "", "", note+strings.Join(who, ", "))
 	g.updateCard(tx, rec, "")
 	outbox.Put(tx, string(rec.Thread), fmt.Sprintf("%s/%s/%d", what, rec.ID, g.cfg.Now().UnixNano()), chat.Post{
-		Text: say(strings.Join(who, ", "), rec.ExpiresAt),
+		Text: say(strings.Join(who, ", "), rec.ExpiresAt), For: call,
 	}, g.cfg.Now())
 }

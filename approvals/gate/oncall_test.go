@@ -67,6 +67,11 @@ func TestWhoIsOnCallDecides(t *testing.T) {
 	if s := f.footer(t); !strings.Contains(s, "needs bob, primary until 03:08 UTC") {
 		t.Errorf("the card: %s", s)
 	}
+	for _, p := range f.posts(t) {
+		if p.Card != nil && !slices.Equal(p.For, []chat.UserID{"web:bob"}) {
+			t.Errorf("the card calls %v", p.For)
+		}
+	}
 	for _, who := range []string{"carol", "dave", "sam"} {
 		if a := f.press(t, "e-"+who, who, "approve", rec.ID); a.OK || !strings.Contains(a.Notice, "bob, primary until 03:08 UTC") {
 			t.Errorf("%s: %+v", who, a)
@@ -113,6 +118,9 @@ func TestAShiftChangeWhileARequestWaitsIsSaid(t *testing.T) {
 	}
 	if got := f.audited(t); !slices.Equal(got, []string{"asked", "relieved"}) {
 		t.Errorf("%v", got)
+	}
+	if !slices.ContainsFunc(f.posts(t), func(p chat.Post) bool { return p.Card == nil && slices.Equal(p.For, []chat.UserID{"web:carol"}) }) {
+		t.Error("carol isn't called")
 	}
 	before := len(f.posts(t))
 	f.due(t, rec)

@@ -18,7 +18,8 @@ type Tickets interface {
 	Find(text string) (key string, ok bool)
 	Is(word string) bool
 	// Name makes a ticket the thread's own; fresh is false if it was already.
-	Name(tx store.Tx, thread, key string) (fresh bool)
+	// Without sure it is what a message mentions, which counts once the ticket's system knows it.
+	Name(tx store.Tx, thread, key string, sure bool) (fresh bool)
 	// Of is the thread's ticket as far as it is known, the zero Ticket for none.
 	Of(tx store.Tx, thread string) approvals.Ticket
 	// Refresh asks the ticket's system, within a few seconds.
@@ -32,7 +33,7 @@ type noTickets struct{}
 
 func (noTickets) Find(string) (string, bool)                  { return "", false }
 func (noTickets) Is(string) bool                              { return false }
-func (noTickets) Name(store.Tx, string, string) bool          { return false }
+func (noTickets) Name(store.Tx, string, string, bool) bool    { return false }
 func (noTickets) Of(store.Tx, string) (t approvals.Ticket)    { return t }
 func (noTickets) Refresh(context.Context, string) (err error) { return nil }
 func (noTickets) Soon(string)                                 {}
@@ -44,7 +45,7 @@ func (g *Gate) Heard(ctx context.Context, thread chat.ThreadID, by chat.User, te
 	if !ok || by.Bot {
 		return nil
 	}
-	if err := g.nameTicket(ctx, thread, by, key); err != nil {
+	if err := g.nameTicket(ctx, thread, by, key, false); err != nil {
 		return err
 	}
 	g.cfg.Tickets.Soon(string(thread))
@@ -57,7 +58,7 @@ func (g *Gate) Ticket(ctx context.Context, thread chat.ThreadID, by chat.User, k
 	if key != "" && !g.cfg.Tickets.Is(key) {
 		return sayNoKey(key), nil
 	}
-	if err := g.nameTicket(ctx, thread, by, key); err != nil {
+	if err := g.nameTicket(ctx, thread, by, key, true); err != nil {
 		return "", err
 	}
 	if err := g.cfg.Tickets.Refresh(ctx, string(thread)); err != nil {
@@ -79,13 +80,13 @@ func (g *Gate) Ticket(ctx context.Context, thread chat.ThreadID, by chat.User, k
 // asSentence adds the capital and the full stop.
 func asSentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
 
-// nameTicket makes key the thread's ticket; "" leaves it.
-func (g *Gate) nameTicket(ctx context.Context, thread chat.ThreadID, by chat.User, key string) error {
+// nameTicket makes key the thread's ticket; "" leaves it. Without sure it is what a message mentions.
+func (g *Gate) nameTicket(ctx context.Context, thread chat.ThreadID, by chat.User, key string, sure bool) error {
 	if key == "" {
 		return nil
 	}
 	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		if g.cfg.Tickets.Name(tx, string(thread), key) {
+		if g.cfg.Tickets.Name(tx, string(thread), key, sure) && sure {
 			g.audit(tx, approvals.Record{Thread: thread}, audit.Ticket, by.ID, "", key)
 		}
 		return nil

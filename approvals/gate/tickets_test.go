@@ -28,7 +28,7 @@ func (d *desk) Find(text string) (string, bool) {
 	return key, key != ""
 }
 func (d *desk) Is(word string) bool { return keyPattern.FindString(word) == word && word != "" }
-func (d *desk) Name(_ store.Tx, _, key string) bool {
+func (d *desk) Name(_ store.Tx, _, key string, _ bool) bool {
 	fresh := d.key != key
 	d.key = key
 	return fresh
@@ -147,6 +147,9 @@ func TestATicketInAMessageIsTheThreads(t *testing.T) {
 		if err := f.Heard(t.Context(), "web:1", chat.User{ID: "web:alice"}, "restart it for OPS-9"); err != nil || d.key != "OPS-9" {
 			t.Errorf("%q, %v", d.key, err)
 		}
+	}
+	if _, err := f.Ticket(t.Context(), "web:1", chat.User{ID: "web:alice"}, "OPS-10"); err != nil {
+		t.Error(err)
 	}
 	if got := f.audited(t); len(got) != 1 || got[0] != "ticket" {
 		t.Errorf("%v", got)

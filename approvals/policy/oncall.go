@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"countersign/adapters/chat"
 	"countersign/approvals"
 )
 
@@ -180,6 +181,23 @@ func (p *Policy) Duties(groups []string) []approvals.Duty {
 		}
 	}
 	return out
+}
+
+// Called are the people who are on call now for those of the groups that are schedules, by their ids.
+func (p *Policy) Called(groups []string) (out []chat.UserID) {
+	for _, r := range References(groups) {
+		o := p.lookUp(r)
+		if o.Duty.Why != "" {
+			continue
+		}
+		for scheme, ids := range map[string][]string{"slack": o.Members.Slack, "discord": o.Members.Discord, "web": o.Members.Web} {
+			for _, id := range ids {
+				out = append(out, chat.UserID(scheme+":"+id))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Who names groups for people: a schedule by who is on call now.

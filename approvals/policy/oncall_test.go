@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
 )
 
 func TestAListOfGroupsMayNameASchedule(t *testing.T) {
@@ -35,6 +38,21 @@ func TestAListOfGroupsMayNameASchedule(t *testing.T) {
 			if _, ok := ParseReference(name); ok != strings.HasPrefix(name, "oncall(") {
 				t.Errorf("%s: %v", name, ok)
 			}
+		}
+	}
+}
+
+func TestARuleMayAskWhetherTheRequesterIsOnCall(t *testing.T) {
+	r := Reference{Source: "pd", Schedule: "P1", Level: 1}
+	p, err := New(Config{Rules: []Rule{{Name: "calm", Match: Match{Requesters: Groups{r.String()}}, Then: "forbid"}}}, map[string]Group{"sre": {Web: []string{"sam"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = p.WithOnCall(func(r Reference) OnCall { return OnCall{Members: Group{Web: []string{"bob"}}} })
+	for who, want := range map[string]approvals.Lane{"bob": approvals.Forbid, "sam": approvals.Ask} {
+		d := p.Decide(Input{Mode: Balanced, Approvers: []string{"sre"}, Facts: Facts{Kind: "shell", Tool: "run_shell", Requester: chat.User{ID: chat.UserID("web:" + who)}}})
+		if d.Lane != want {
+			t.Errorf("%s: %v", who, d.Lane)
 		}
 	}
 }

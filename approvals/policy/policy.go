@@ -300,6 +300,11 @@ func New(c Config, groups map[string]Group, classify ...func(string) risk.Verdic
 		p.names = append(p.names, name)
 	}
 	slices.Sort(p.names)
+	for _, r := range c.References() { // a rule may ask whether the requester is one of them
+		if name := r.String(); !slices.Contains(p.names, name) {
+			p.names = append(p.names, name)
+		}
+	}
 	if err := p.general(); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@
 //
 // Rows (see store.Key):
 //
-//	("ticket", thread)      -> the key of the thread's ticket, JSON
+//	("ticket", thread)      -> the thread's ticket, see named
 //	("ticket-state", key)   -> approvals.Ticket as JSON
 package tickets
 
@@ -178,19 +178,39 @@ func (b *Book) Find(text string) (key string, ok bool) {
 	return key, last >= 0
 }
 
-// Name makes a ticket the thread's own; fresh is false if it was already.
-func (b *Book) Name(tx store.Tx, thread, key string) (fresh bool) {
-	was, _ := store.Load[string](tx, store.Key("ticket", thread))
-	if was == key {
+// named is the ticket of a thread.
+type named struct {
+	Key string `json:"key"`
+	// Sure means that somebody said that it is the ticket. Something in a message may only look like one: if
+	// its system doesn't know it, the thread's ticket is Was again.
+	Sure bool   `json:"sure,omitempty"`
+	Was  string `json:"was,omitempty"`
+}
+
+func (b *Book) named(tx store.Tx, thread string) named {
+	n, _ := store.Load[named](tx, store.Key("ticket", thread))
+	return n
+}
+
+// Name makes a ticket the thread's own; fresh is false if it was already. Without sure it is what a message
+// mentions.
+func (b *Book) Name(tx store.Tx, thread, key string, sure bool) (fresh bool) {
+	n := b.named(tx, thread)
+	fresh = n.Key != key
+	switch {
+	case fresh && n.Sure:
+		n.Was = n.Key
+	case !fresh && n.Sure:
 		return false
 	}
-	store.Save(tx, store.Key("ticket", thread), key)
-	return true
+	n.Key, n.Sure = key, sure
+	store.Save(tx, store.Key("ticket", thread), n)
+	return fresh
 }
 
 // Of is the thread's ticket, as far as it is known; the zero Ticket is none.
 func (b *Book) Of(tx store.Tx, thread string) approvals.Ticket {
-	key, _ := store.Load[string](tx, store.Key("ticket", thread))
+	key := b.named(tx, thread).Key
 	if key == "" {
 		return approvals.Ticket{}
 	}
@@ -236,6 +256,14 @@ func (b *Book) Refresh(ctx context.Context, thread string) error {
 	}
 	got.Key, got.Source = t.Key, s.Name
 	return b.db.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
+		if n := b.named(tx, thread); n.Key == t.Key && !n.Sure && got.Problem == "" {
+			n.Sure = true
+			if errors.Is(err, ErrNone) {
+				n.Key = n.Was
+			}
+			n.Was = ""
+			store.Save(tx, store.Key("ticket", thread), n)
+		}
 		store.Save(tx, store.Key("ticket-state", t.Key), got)
 		return nil
 	})

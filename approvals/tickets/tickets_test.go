@@ -204,7 +204,7 @@ func TestATicketThatCannotBeCheckedAllowsNothing(t *testing.T) {
 	}
 	named := func(key string) {
 		t.Helper()
-		if err := db.Update(t.Context(), func(tx store.Tx) error { b.Name(tx, "web:1", key); return nil }); err != nil {
+		if err := db.Update(t.Context(), func(tx store.Tx) error { b.Name(tx, "web:1", key, true); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,6 +235,39 @@ func TestATicketThatCannotBeCheckedAllowsNothing(t *testing.T) {
 	expect("OPS-7 is closed (Done); write `ticket` and the key of an open one")
 	named("RFC-001") // nobody checks these
 	expect("")
+}
+
+// What only looks like a ticket in a message changes nothing for long.
+func TestAMentionCountsOnceItsSystemKnowsIt(t *testing.T) {
+	s := ticketstest.New(t)
+	s.Set("OPS-7", ticketstest.Ticket{Title: "Restart it", Status: "Approved"})
+	s.Set("OPS-8", ticketstest.Ticket{Title: "Another", Status: "Approved"})
+	now := time.Date(2026, 3, 2, 3, 0, 0, 0, time.UTC)
+	b, db := book(t, s, func() time.Time { return now })
+	mention := func(key string) (is string) {
+		t.Helper()
+		now = now.Add(time.Minute)
+		if err := db.Update(t.Context(), func(tx store.Tx) error { b.Name(tx, "web:1", key, false); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Refresh(t.Context(), "web:1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.View(t.Context(), func(tx store.Tx) error { is = b.Of(tx, "web:1").Key; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	for _, tc := range []struct{ key, is string }{{"SHA-256", ""}, {"OPS-7", "OPS-7"}, {"UTF-8", "OPS-7"}, {"UTF-8", "OPS-7"}, {"OPS-8", "OPS-8"}, {"OPS-9", "OPS-8"}} {
+		if got := mention(tc.key); got != tc.is {
+			t.Errorf("%s: %q, not %q", tc.key, got, tc.is)
+		}
+	}
+	// While the system is away, nobody knows.
+	s.Fault(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	if got := mention("OPS-7"); got != "OPS-7" {
+		t.Errorf("%q", got)
+	}
 }
 
 func TestANewTicketIsUnknownUntilItsSystemAnswers(t *testing.T) {

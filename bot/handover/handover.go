@@ -288,8 +288,8 @@ func (d Desk) link(thread chat.ThreadID) string {
 		return " " + d.cfg.Origin + "/#t=" + string(thread)
 	case parts[0] == "slack" && len(parts) == 4:
 		return fmt.Sprintf(" https://slack.com/archives/%s/p%s", parts[2], strings.ReplaceAll(parts[3], ".", ""))
-	case parts[0] == "discord" && len(parts) == 3:
-		return fmt.Sprintf(" https://discord.com/channels/%s/%s", parts[1], parts[2])
+	case parts[0] == "discord" && len(parts) == 4:
+		return fmt.Sprintf(" https://discord.com/channels/%s/%s", parts[1], parts[3])
 	}
 	return ""
 }

@@ -99,11 +99,12 @@ func (looking) Judge(_ context.Context, p approvals.Request) approvals.Ruling {
 	}
 	return approvals.Ruling{Lane: approvals.Allow, Permit: permit}
 }
-func (looking) Allowed(store.Tx, approvals.Request)                         {}
-func (looking) Ran(store.Tx, approvals.Request, approvals.Outcome)          {}
-func (looking) Forbidden(store.Tx, approvals.Request)                       {}
-func (looking) Revoke(store.Tx, chat.ThreadID, chat.User)                   {}
-func (looking) Ask(_ store.Tx, _ approvals.Request) (none approvals.Record) { return none }
+func (looking) Heard(context.Context, chat.ThreadID, chat.User, string) error { return nil }
+func (looking) Allowed(store.Tx, approvals.Request)                           {}
+func (looking) Ran(store.Tx, approvals.Request, approvals.Outcome)            {}
+func (looking) Forbidden(store.Tx, approvals.Request)                         {}
+func (looking) Revoke(store.Tx, chat.ThreadID, chat.User)                     {}
+func (looking) Ask(_ store.Tx, _ approvals.Request) (none approvals.Record)   { return none }
 
 // catalogue shows a registry to the agent.
 type catalogue struct{ *tools.Registry }

@@ -9,7 +9,7 @@
 // can't close. It makes no mention, no emoji, no time, no hidden part and no link;
 // only addresses that the Markdown reader accepted become links, each written as
 // it is and never behind a name. "@everyone" and "@here" get a space after the @
-// besides, and every message tells Discord to mention nobody.
+// besides, and every message tells Discord to mention nobody but whom [Message.Calling] names.
 //
 // Characters that a reader can't see (controls, bidi and zero-width characters,
 // variation selectors, private use) are made visible as \u{202E} or \x1b, and so
@@ -27,7 +27,9 @@
 package embed
 
 import (
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -95,7 +97,7 @@ type Message struct {
 	Embeds          []Embed      `json:"embeds"`
 	Components      []Row        `json:"components"`
 	Attachments     []Attachment `json:"attachments"`
-	AllowedMentions NoMentions   `json:"allowed_mentions"`
+	AllowedMentions Mentions     `json:"allowed_mentions"`
 	Flags           int          `json:"flags"`
 	Files           []chat.File  `json:"-"`
 }
@@ -106,13 +108,41 @@ func (m Message) Silent() Message {
 	return m
 }
 
-// NoMentions tells Discord that a message mentions nobody, whatever it says. Left
-// out, Discord would look for users, roles and everyone in it. Its zero value is
-// the only one.
-type NoMentions struct{}
+// Mentions tells Discord whom a message mentions, whatever it says: the people that [Message.Calling] named,
+// and nobody else. Left out, Discord would look for users, roles and everyone in it.
+type Mentions struct{ users []string }
 
 // MarshalJSON implements json.Marshaler.
-func (NoMentions) MarshalJSON() ([]byte, error) { return []byte(`{"parse":[]}`), nil }
+func (m Mentions) MarshalJSON() ([]byte, error) {
+	if len(m.users) == 0 {
+		return []byte(`{"parse":[]}`), nil
+	}
+	return json.Marshal(struct {
+		Parse []string `json:"parse"`
+		Users []string `json:"users"`
+	}{[]string{}, m.users})
+}
+
+// snowflake is what Discord's ids look like.
+var snowflake = regexp.MustCompile(`^[0-9]{15,20}$`)
+
+// Calling is the message with mentions of people, by their ids, before its text, if they fit: Discord
+// notifies them when it is posted.
+func (m Message) Calling(people []string) Message {
+	var text string
+	var users []string
+	for _, id := range people {
+		if snowflake.MatchString(id) {
+			users = append(users, id)
+			text += "<@" + id + "> "
+		}
+	}
+	if len(users) == 0 || utf16Len(text+m.Content) > MaxContent {
+		return m
+	}
+	m.Content, m.AllowedMentions = strings.TrimSpace(text+m.Content), Mentions{users}
+	return m
+}
 
 // Embed is a framed box with a coloured bar. Title, Description and Fields are
 // Discord's Markdown; the footer is plain text.

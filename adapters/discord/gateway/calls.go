@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,8 +21,8 @@ import (
 // Outgoing is a message on its way out.
 type Outgoing struct {
 	// Body encodes to a JSON object with the message's fields: content, embeds,
-	// components, flags, message_reference. allowed_mentions is always replaced:
-	// nothing of ours mentions anybody.
+	// components, flags, message_reference. allowed_mentions is always replaced: whatever
+	// it says, only the people that it lists one by one are mentioned.
 	Body any
 	// Files replace what the message has, when there are any.
 	Files []File
@@ -61,6 +63,22 @@ func Nonce(key string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:25]
 }
 
+// snowflake is what Discord's ids look like.
+var snowflake = regexp.MustCompile(`^[0-9]{15,20}$`)
+
+// listed are the mentions of a message, without all but single people.
+func listed(allowed json.RawMessage) map[string]any {
+	var of struct {
+		Users []string `json:"users"`
+	}
+	_ = json.Unmarshal(allowed, &of) // what can't be read mentions nobody
+	out := map[string]any{"parse": []string{}}
+	if users := slices.DeleteFunc(of.Users, func(id string) bool { return !snowflake.MatchString(id) }); len(users) > 0 {
+		out["users"] = users
+	}
+	return out
+}
+
 // fieldsOf is what goes into a message's JSON.
 func (o Outgoing) fieldsOf() (map[string]any, error) {
 	data, err := json.Marshal(o.Body)
@@ -75,7 +93,7 @@ func (o Outgoing) fieldsOf() (map[string]any, error) {
 	for k, v := range raw {
 		m[k] = v
 	}
-	m["allowed_mentions"] = map[string]any{"parse": []string{}}
+	m["allowed_mentions"] = listed(raw["allowed_mentions"])
 	if len(o.Files) > 0 {
 		list := make([]map[string]any, len(o.Files))
 		for i, f := range o.Files {

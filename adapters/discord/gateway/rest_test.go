@@ -489,6 +489,20 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
+// Whatever a body says, only people who are listed one by one are mentioned.
+func TestOnlyListedPeopleAreMentioned(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"parse":["everyone","users","roles"],"roles":["123456789012345678"],"replied_user":true}`: `{"parse":[]}`,
+		`{"parse":["users"],"users":["123456789012345678","x","<@&1>"]}`:                            `{"parse":[],"users":["123456789012345678"]}`,
+		`"everyone"`: `{"parse":[]}`,
+		``:           `{"parse":[]}`,
+	} {
+		if got, _ := json.Marshal(listed(json.RawMessage(in))); string(got) != want {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+}
+
 func TestWhatGoesOut(t *testing.T) {
 	rest(t, func(int, *http.Request, []byte) (*http.Response, error) { return answer(200, posted) }, func(t *testing.T, r *REST, a *api) {
 		evil := map[string]any{"content": "hi", "allowed_mentions": map[string]any{"parse": []string{"everyone"}}, "nonce": "mine"}

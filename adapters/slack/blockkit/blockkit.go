@@ -18,6 +18,7 @@
 package blockkit
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -91,6 +92,28 @@ type Message struct {
 	Text   string
 	Blocks []slack.Block
 	Files  []chat.File
+}
+
+// userID is what Slack's ids of people look like.
+var userID = regexp.MustCompile(`^[UW][A-Z0-9]{2,20}$`)
+
+// Calling is the message with mentions of people, by their ids, before it: Slack notifies them when it is
+// posted.
+func (m Message) Calling(people []string) Message {
+	var elements []slack.RichTextSectionElement
+	var text string
+	for _, id := range people {
+		if userID.MatchString(id) {
+			elements = append(elements, slack.NewRichTextSectionUserElement(id, nil), slack.NewRichTextSectionTextElement(" ", nil))
+			text += "<@" + id + "> "
+		}
+	}
+	if len(elements) == 0 {
+		return m
+	}
+	m.Text = text + m.Text
+	m.Blocks = append([]slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(elements...))}, m.Blocks...)
+	return m
 }
 
 // WithoutInput is the message without the fields that people write into, and
