@@ -26,7 +26,7 @@ const TicketFresh = 2 * time.Minute
 func (t Ticket) Needed(now time.Time) string {
 	switch {
 	case t.Key == "":
-		return "this needs a ticket; write `ticket` and its key in this thread"
+		return "this needs a ticket: write its key in this thread"
 	case t.Problem != "" && now.Sub(t.Read) > TicketFresh:
 		return t.Key + " can't be checked, because " + t.Source + " " + t.Problem
 	case !t.Open && !t.Approved && t.Title == "" && t.Read.IsZero():
@@ -34,7 +34,7 @@ func (t Ticket) Needed(now time.Time) string {
 	case !t.Read.IsZero() && now.Sub(t.Read) > TicketFresh:
 		return t.Key + " was last checked at " + Clock(t.Read, now) + "; try again in a moment"
 	case !t.Open:
-		return t.Key + " is closed (" + t.Status + "); write `ticket` and the key of an open one"
+		return t.Key + " is closed (" + t.Status + "); write the key of an open one"
 	case !t.Approved:
 		return t.Key + " isn't approved (" + t.Status + ")"
 	}

@@ -190,7 +190,7 @@ func TestFacesOfOtherKinds(t *testing.T) {
 		duty.People, duty.Why, duty.Fallback = nil, "pagerduty hasn't answered since 02:44 UTC", "sre"
 		r.Require.Needs[0].Duty = []approvals.Duty{duty}
 		r.Ticket = approvals.Ticket{}
-		golden(t, "no-ticket", New(r, "This needs a ticket; write `ticket` and its key in this thread."))
+		golden(t, "no-ticket", New(r, "This needs a ticket: write its key in this thread."))
 	})
 	t.Run("a question", func(t *testing.T) {
 		choices := []chat.Button{{ID: "answer:c1:where:0", Label: "web-1", Style: chat.StyleEdit}, {ID: "answer:c1:where:1", Label: "web-2", Style: chat.StyleEdit}}

@@ -165,7 +165,7 @@ func sayNoTicketNow(why string) string {
 }
 
 // sayNoTicketYet answers who asks for the thread's ticket.
-const sayNoTicketYet = "This thread has no ticket. Write `ticket` and its key."
+const sayNoTicketYet = "This thread has no ticket yet. Write its key."
 
 // sayNoKey answers who names something else than a ticket.
 func sayNoKey(word string) string {

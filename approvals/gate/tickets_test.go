@@ -63,10 +63,10 @@ func ticketed(t *testing.T) (*fixture, *desk) {
 func TestAChangeNeedsATicket(t *testing.T) {
 	f, d := ticketed(t)
 	rec := f.ask(t, request("systemctl restart app", honest()))
-	if c := f.card(t); len(c.Warn) == 0 || c.Warn[0] != "This needs a ticket; write `ticket` and its key in this thread." {
+	if c := f.card(t); len(c.Warn) == 0 || c.Warn[0] != "This needs a ticket: write its key in this thread." {
 		t.Errorf("the card: %q", c.Warn)
 	}
-	if a := f.press(t, "e1", "bob", "approve", rec.ID); a.OK || a.Notice != "Nothing was decided: this needs a ticket; write `ticket` and its key in this thread." {
+	if a := f.press(t, "e1", "bob", "approve", rec.ID); a.OK || a.Notice != "Nothing was decided: this needs a ticket: write its key in this thread." {
 		t.Errorf("%+v", a)
 	}
 	if said, err := f.Ticket(t.Context(), "web:1", chat.User{ID: "web:alice"}, "nothing"); err != nil || !strings.Contains(said, "isn't the key of a ticket here") {

@@ -214,9 +214,9 @@ func TestATicketThatCannotBeCheckedAllowsNothing(t *testing.T) {
 			t.Errorf("%q, not %q", got, want)
 		}
 	}
-	expect("this needs a ticket; write `ticket` and its key in this thread")
+	expect("this needs a ticket: write its key in this thread")
 	named("OPS-7")
-	expect("OPS-7 is closed (there is no such ticket); write `ticket` and the key of an open one")
+	expect("OPS-7 is closed (there is no such ticket); write the key of an open one")
 	now = now.Add(time.Minute)
 	s.Set("OPS-7", ticketstest.Ticket{Title: "Restart it", Status: "To Do"})
 	expect("OPS-7 isn't approved (To Do)")
@@ -232,7 +232,7 @@ func TestATicketThatCannotBeCheckedAllowsNothing(t *testing.T) {
 	expect("")
 	now = now.Add(time.Minute)
 	s.Set("OPS-7", ticketstest.Ticket{Title: "Restart it", Status: "Done", Closed: true})
-	expect("OPS-7 is closed (Done); write `ticket` and the key of an open one")
+	expect("OPS-7 is closed (Done); write the key of an open one")
 	named("RFC-001") // nobody checks these
 	expect("")
 }

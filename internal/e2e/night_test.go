@@ -208,7 +208,7 @@ func TestANightOnTwoReplicas(t *testing.T) {
 	thread := n.threadOf("Checkout is slow")
 	n.people["alice"].add(t, thread, "please fix it")
 	n.sees(thread, "needs Bob, primary until ")
-	n.sees(thread, "This needs a ticket; write `ticket` and its key in this thread.")
+	n.sees(thread, "This needs a ticket: write its key in this thread.")
 	n.sees(thread, "Nobody has decided yet, so **Dave, secondary until ")
 	if said := n.press("dave", thread); !strings.Contains(said, "this needs a ticket") {
 		t.Error(said)

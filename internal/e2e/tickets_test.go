@@ -30,9 +30,9 @@ func TestAChangeIsMadeForATicketAndTellsIt(t *testing.T) {
 	do := turn{text: "I do it.", calls: []call{shell("touch " + dir + "/made")}}
 	c := newCrew(t, part{"do", []turn{do}}, part{"more", []turn{do}}).enter(t, ticketConfig(s), jiraToken)
 	c.tell("do")
-	c.sees("This needs a ticket; write `ticket` and its key in this thread.")
+	c.sees("This needs a ticket: write its key in this thread.")
 	bob := c.as("bob")
-	if said := bob.press("approve:"); said != "Nothing was decided: this needs a ticket; write `ticket` and its key in this thread." {
+	if said := bob.press("approve:"); said != "Nothing was decided: this needs a ticket: write its key in this thread." {
 		t.Error(said)
 	}
 	c.tell("ticket OPS-7")
