@@ -16,6 +16,11 @@ import (
 // newOnCall makes the keeper of who is on call.
 func newOnCall(f config.File, db store.DB, now func() time.Time, b *Bot) (*oncall.Keeper, error) {
 	c := oncall.Config{DB: db, Now: now, Log: b.log.With("part", "oncall"), Sources: map[string]oncall.SourceConfig{}}
+	c.Changed = func(ctx context.Context) {
+		if err := b.gate.Relieve(ctx); err != nil {
+			b.log.WarnContext(ctx, "cards can't show who is on call now", "error", err)
+		}
+	}
 	for name, s := range f.OnCall {
 		source, err := f.OnCallSource(name)
 		if err != nil {

@@ -184,9 +184,6 @@ func (g *Gate) outdatedReason(tx store.Tx, rec approvals.Record) string {
 	case d.RunWithin < rec.Require.RunWithin && g.cfg.Now().After(rec.Decided.Add(d.RunWithin)):
 		return "the policy changed after the approval: it must be used within " + d.RunWithin.String() + " now"
 	}
-	if why := g.withoutTicket(tx, rec, d.Ticket); why != "" {
-		return why
-	}
 	switch rec.Basis.Kind {
 	case approvals.ByPolicy:
 		if d.Auto == "" {
@@ -237,6 +234,11 @@ func (g *Gate) votesShortfall(tx store.Tx, rec approvals.Record, d policy.Decisi
 		}
 		if v.Reason == "" && d.ReasonRequired {
 			return "the policy changed after the approval: it takes a reason now"
+		}
+	}
+	if d.Ticket || rec.Require.Ticket {
+		if why := g.cfg.Tickets.State(tx, rec.Ticket.Key).Needed(g.cfg.Now()); why != "" {
+			return why
 		}
 	}
 	// The needs at filing time, counting only people who are still in those groups ...

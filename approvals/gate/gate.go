@@ -688,6 +688,34 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 		return
 	}
 	g.setRelief(tx, rec)
+	g.tellWho(tx, rec, added, changed)
+}
+
+// Relieve looks who is on call for every request that waits, and says so where that has changed.
+func (g *Gate) Relieve(ctx context.Context) error {
+	var threads []chat.ThreadID
+	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		threads = nil
+		for _, r := range g.ledger.AllOpen(tx) {
+			if r.State == approvals.Pending && len(policy.References(r.Require.Groups())) > 0 {
+				g.Due(tx, r.ID)
+				threads = append(threads, r.Thread)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		g.cfg.Wake(string(t))
+	}
+	return nil
+}
+
+// tellWho says in the request's thread who may decide now: who was added by an escalation, or else who
+// went on call.
+func (g *Gate) tellWho(tx store.Tx, rec approvals.Record, added []string, changed []approvals.Duty) {
 	var who []string
 	var call []chat.UserID
 	what, say, note := audit.Escalated, sayEscalated, "to "
@@ -697,6 +725,9 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	case len(changed) > 0:
 		what, say, note = audit.Relieved, sayRelieved, "by "
 		for _, d := range changed {
+			if d.Why != "" {
+				say = sayUnknownShift
+			}
 			who, call = append(who, d.String()), append(call, g.cfg.Policy().Called([]string{d.Group})...)
 		}
 	default:

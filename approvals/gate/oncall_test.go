@@ -113,7 +113,7 @@ func TestAShiftChangeWhileARequestWaitsIsSaid(t *testing.T) {
 	rec := f.ask(t, request("systemctl restart app", honest()))
 	f.now = f.now.Add(4 * time.Minute)
 	f.due(t, rec)
-	if !f.told(t, "The shift changed, so **carol, primary** can decide now.") || !strings.Contains(f.footer(t), "needs carol, primary") {
+	if !f.told(t, "On call now, and asked to decide: **carol, primary**.") || !strings.Contains(f.footer(t), "needs carol, primary") {
 		t.Errorf("%+v", f.posts(t))
 	}
 	if got := f.audited(t); !slices.Equal(got, []string{"asked", "relieved"}) {

@@ -156,7 +156,12 @@ func sayEscalated(groups string, expires time.Time) string {
 
 // sayRelieved says who went on call while a request waits.
 func sayRelieved(who string, expires time.Time) string {
-	return fmt.Sprintf("The shift changed, so **%s** can decide now. The request expires at %s.", who, clock(expires))
+	return fmt.Sprintf("On call now, and asked to decide: **%s**. The request expires at %s.", who, clock(expires))
+}
+
+// sayUnknownShift says who decides while nobody knows who is on call.
+func sayUnknownShift(who string, expires time.Time) string {
+	return fmt.Sprintf("Who is on call isn't known now, so this is for **%s**. The request expires at %s.", who, clock(expires))
 }
 
 // sayNoTicketNow refuses a vote because of the ticket.

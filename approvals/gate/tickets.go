@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"countersign/adapters/chat"
@@ -22,6 +21,8 @@ type Tickets interface {
 	Name(tx store.Tx, thread, key string, sure bool) (fresh bool)
 	// Of is the thread's ticket as far as it is known, the zero Ticket for none.
 	Of(tx store.Tx, thread string) approvals.Ticket
+	// State is what is known of a ticket, the zero Ticket for "".
+	State(tx store.Tx, key string) approvals.Ticket
 	// Refresh asks the ticket's system, within a few seconds.
 	Refresh(ctx context.Context, thread string) error
 	// Soon has the system asked without waiting for it.
@@ -35,6 +36,7 @@ func (noTickets) Find(string) (string, bool)                  { return "", false
 func (noTickets) Is(string) bool                              { return false }
 func (noTickets) Name(store.Tx, string, string, bool) bool    { return false }
 func (noTickets) Of(store.Tx, string) (t approvals.Ticket)    { return t }
+func (noTickets) State(store.Tx, string) (t approvals.Ticket) { return t }
 func (noTickets) Refresh(context.Context, string) (err error) { return nil }
 func (noTickets) Soon(string)                                 {}
 
@@ -134,14 +136,4 @@ func (g *Gate) ticketOf(tx store.Tx, rec approvals.Record) (t approvals.Ticket) 
 		t = g.cfg.Tickets.Of(tx, string(rec.Thread))
 	}
 	return t
-}
-
-// withoutTicket says why a request that needs a ticket can't be approved, or run, now; "" is nothing. Who
-// breaks the glass needs none.
-func (g *Gate) withoutTicket(tx store.Tx, rec approvals.Record, needed bool) string {
-	glass := slices.ContainsFunc(rec.Votes, func(v approvals.Vote) bool { return v.Approve && v.Glass })
-	if !needed && !rec.Require.Ticket || glass {
-		return ""
-	}
-	return g.cfg.Tickets.Of(tx, string(rec.Thread)).Needed(g.cfg.Now())
 }

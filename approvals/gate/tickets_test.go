@@ -42,6 +42,14 @@ func (d *desk) Of(store.Tx, string) approvals.Ticket {
 	return t
 }
 
+func (d *desk) State(_ store.Tx, key string) approvals.Ticket {
+	t := d.ticket
+	if t.Key = key; key == "" {
+		return approvals.Ticket{}
+	}
+	return t
+}
+
 func (d *desk) Refresh(context.Context, string) error {
 	d.asked++
 	if d.ticket.Problem == "" {
@@ -107,6 +115,24 @@ func TestATicketThatIsClosedBetweenVoteAndRunStopsTheRun(t *testing.T) {
 	d.ticket.Open, d.ticket.Status = false, "Done"
 	if ok, why := f.consume(t, rec); ok || !strings.Contains(why, "OPS-1 is closed (Done)") {
 		t.Errorf("%v %s", ok, why)
+	}
+}
+
+// What counts at the run is the ticket that people approved for, whatever somebody names afterwards; and who
+// broke the glass for a plan needs none for its steps.
+func TestTheRunIsForTheTicketOfTheVotes(t *testing.T) {
+	f, d := ticketed(t)
+	rec := f.ask(t, request("systemctl restart app", honest()))
+	d.key = "OPS-1"
+	if a := f.press(t, "e1", "bob", "approve", rec.ID); !a.OK {
+		t.Fatalf("%+v", a)
+	}
+	d.key = ""
+	if ok, why := f.consume(t, rec); !ok {
+		t.Error(why)
+	}
+	if got := f.record(t, rec.ID).Ticket.Key; got != "OPS-1" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -340,8 +340,8 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	if now := g.judge(tx, requestOf(rec)); now.Lane == approvals.Forbid {
 		return sayForbidden(now.Sentence)
 	}
-	if len(g.needsMet(tx, rec, b)) > 0 {
-		if why := g.withoutTicket(tx, rec, false); why != "" {
+	if rec.Require.Ticket && len(g.needsMet(tx, rec, b)) > 0 {
+		if why := g.ticketOf(tx, rec).Needed(g.cfg.Now()); why != "" {
 			return sayNoTicketNow(why)
 		}
 	}

@@ -39,6 +39,9 @@ type Config struct {
 	DB      store.DB
 	Now     func() time.Time
 	Log     *slog.Logger
+	// Changed is called when other people are on call than before, also because an answer is too old; nil is
+	// not.
+	Changed func(ctx context.Context)
 }
 
 // SourceConfig is a source and how its answers count.
@@ -66,6 +69,7 @@ type row struct {
 	saved   time.Time // of Read, in the store
 	failed  time.Time // since when the source doesn't answer; zero: it does
 	problem string
+	told    approvals.Duty // to Config.Changed
 }
 
 // key is of a reference what its shifts depend on.
@@ -177,6 +181,9 @@ func (k *Keeper) look(ctx context.Context, r policy.Reference, s SourceConfig) (
 		return 0
 	}
 	save, wait := k.learn(r, s, shifts, err, now)
+	if k.cfg.Changed != nil && k.differs(r) {
+		k.cfg.Changed(ctx)
+	}
 	if !save {
 		return wait
 	}
@@ -195,6 +202,20 @@ func (k *Keeper) look(ctx context.Context, r policy.Reference, s SourceConfig) (
 		w.saved = now
 	}
 	return 0
+}
+
+// differs reports whether other people are on call than at its last call. An answer that became too old
+// is a difference.
+func (k *Keeper) differs(r policy.Reference) bool {
+	d := k.OnCall(r).Duty
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := k.rows[r]
+	if w == nil || w.told.Same(d) {
+		return false
+	}
+	w.told = d
+	return true
 }
 
 // learn takes an answer over. save is true if it is to be stored.

@@ -48,7 +48,7 @@ func TestARuleMayAskWhetherTheRequesterIsOnCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = p.WithOnCall(func(r Reference) OnCall { return OnCall{Members: Group{Web: []string{"bob"}}} })
+	p = p.WithOnCall(func(Reference) OnCall { return OnCall{Members: Group{Web: []string{"bob"}}} })
 	for who, want := range map[string]approvals.Lane{"bob": approvals.Forbid, "sam": approvals.Ask} {
 		d := p.Decide(Input{Mode: Balanced, Approvers: []string{"sre"}, Facts: Facts{Kind: "shell", Tool: "run_shell", Requester: chat.User{ID: chat.UserID("web:" + who)}}})
 		if d.Lane != want {

@@ -210,14 +210,15 @@ func (b *Book) Name(tx store.Tx, thread, key string, sure bool) (fresh bool) {
 
 // Of is the thread's ticket, as far as it is known; the zero Ticket is none.
 func (b *Book) Of(tx store.Tx, thread string) approvals.Ticket {
-	key := b.named(tx, thread).Key
-	if key == "" {
-		return approvals.Ticket{}
-	}
+	return b.State(tx, b.named(tx, thread).Key)
+}
+
+// State is what is known of a ticket; the zero Ticket is one of no system of the configuration.
+func (b *Book) State(tx store.Tx, key string) approvals.Ticket {
 	s, ok := b.of(key)
 	switch {
-	case !ok:
-		return approvals.Ticket{} // of a system that the configuration has no longer
+	case key == "" || !ok:
+		return approvals.Ticket{}
 	case s.tracker == nil:
 		return approvals.Ticket{Key: key, Open: true, Approved: true}
 	}

@@ -296,14 +296,14 @@ func (d Desk) link(thread chat.ThreadID) string {
 
 // Run writes a hand-over at each change of shift until ctx is done.
 func (d Desk) Run(ctx context.Context) error {
-	failed := false
+	failed := map[policy.Reference]bool{}
 	for ctx.Err() == nil {
 		for _, r := range d.cfg.Shifts() {
 			err := d.follow(ctx, r)
-			if err != nil && ctx.Err() == nil && !failed {
+			if err != nil && ctx.Err() == nil && !failed[r] {
 				d.cfg.Log.WarnContext(ctx, "a hand-over can't be written; it's tried until it can", "schedule", r.String(), "error", err)
 			}
-			failed = err != nil
+			failed[r] = err != nil
 		}
 		select {
 		case <-ctx.Done():

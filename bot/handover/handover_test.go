@@ -56,7 +56,7 @@ func newWorld(t *testing.T) *world {
 				{Title: "Disk", Firing: true, Since: start, Quiet: start.Add(9 * time.Hour), QuietBy: "bob", Thread: "web:8"},
 			}, nil
 		},
-		OnCall: func(r policy.Reference) policy.OnCall { return policy.OnCall{Duty: w.duty} },
+		OnCall: func(policy.Reference) policy.OnCall { return policy.OnCall{Duty: w.duty} },
 		Shifts: func() []policy.Reference { return []policy.Reference{ref} }, Channel: func() string { return "web" },
 		Opener: func(string) chat.Opener { return w.web }, Origin: "https://bot.example.com", Redact: func(s string) string { return s },
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },

@@ -76,14 +76,20 @@ func TestWhoIsOnCallApproves(t *testing.T) {
 	speak("third")
 	c.sees("asks run_shell")
 	s.Set("PRI", onCallShift("carol", now.Add(-time.Hour), end))
-	eventually(t, "the bot knows", func() bool { return strings.Contains(dave.press("approve:"), "It needs somebody in Carol, primary") }, c.shown)
+	c.sees("On call now, and asked to decide: **Carol, primary until " + clock + "**.")
+	if said := bob.press("approve:"); !strings.Contains(said, "It needs somebody in Carol, primary") {
+		t.Error(said)
+	}
 	carol.press("approve:")
 	eventually(t, "the third end", func() bool { return c.ends() == 3 }, c.shown)
 
 	// PagerDuty goes away: the fallback decides, and one line of the log says so.
 	s.Fault(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	speak("fourth")
-	eventually(t, "it counts no longer", func() bool { return strings.Contains(bob.press("approve:"), "sre (pagerduty hasn't answered since") }, c.shown)
+	c.sees("Who is on call isn't known now, so this is for **sre (pagerduty hasn't answered since")
+	if said := carol.press("approve:"); !strings.Contains(said, "sre (pagerduty hasn't answered since") {
+		t.Error(said)
+	}
 	sam.press("approve:")
 	eventually(t, "the fourth end", func() bool { return c.ends() == 4 }, c.shown)
 	if n := strings.Count(c.b.log.String(), "who is on call can't be looked up"); n != 1 {
@@ -115,7 +121,7 @@ func TestAShiftChangesWhileARequestWaits(t *testing.T) {
 		c.sees("Who may approve: Bob, primary until") // as it was stored
 	}
 	s.Fault(nil)
-	c.sees("The shift changed, so **Carol, primary")
+	c.sees("On call now, and asked to decide: **Carol, primary")
 	if said := c.as("bob").press("approve:"); !strings.Contains(said, "It needs somebody in Carol, primary") {
 		t.Error(said)
 	}

@@ -94,7 +94,9 @@ func families(t *testing.T) []*dto.MetricFamily {
 	o, _ := observer(t, Config{
 		Models: []string{"m"}, KnownTool: func(string) bool { return true },
 		Adapters: func() map[string]error { return map[string]error{"slack": nil} },
-		OnCall:   func() map[string]time.Duration { return map[string]time.Duration{"oncall(pagerduty P123, level 1)": time.Second} },
+		OnCall: func() map[string]time.Duration {
+			return map[string]time.Duration{"oncall(pagerduty P123, level 1)": time.Second}
+		},
 		Lag: func(context.Context) (map[string]time.Duration, error) {
 			return map[string]time.Duration{"otlp collector:4318": 3 * time.Second}, nil
 		},

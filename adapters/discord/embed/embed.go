@@ -30,6 +30,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,14 +130,8 @@ var snowflake = regexp.MustCompile(`^[0-9]{15,20}$`)
 // Calling is the message with mentions of people, by their ids, before its text, if they fit: Discord
 // notifies them when it is posted.
 func (m Message) Calling(people []string) Message {
-	var text string
-	var users []string
-	for _, id := range people {
-		if snowflake.MatchString(id) {
-			users = append(users, id)
-			text += "<@" + id + "> "
-		}
-	}
+	users := slices.DeleteFunc(slices.Clone(people), func(id string) bool { return !snowflake.MatchString(id) })
+	text := "<@" + strings.Join(users, "> <@") + "> "
 	if len(users) == 0 || utf16Len(text+m.Content) > MaxContent {
 		return m
 	}

@@ -100,18 +100,15 @@ var userID = regexp.MustCompile(`^[UW][A-Z0-9]{2,20}$`)
 // Calling is the message with mentions of people, by their ids, before it: Slack notifies them when it is
 // posted.
 func (m Message) Calling(people []string) Message {
-	var elements []slack.RichTextSectionElement
-	var text string
-	for _, id := range people {
-		if userID.MatchString(id) {
-			elements = append(elements, slack.NewRichTextSectionUserElement(id, nil), slack.NewRichTextSectionTextElement(" ", nil))
-			text += "<@" + id + "> "
-		}
-	}
-	if len(elements) == 0 {
+	people = slices.DeleteFunc(slices.Clone(people), func(id string) bool { return !userID.MatchString(id) })
+	if len(people) == 0 {
 		return m
 	}
-	m.Text = text + m.Text
+	var elements []slack.RichTextSectionElement
+	for _, id := range people {
+		elements = append(elements, slack.NewRichTextSectionUserElement(id, nil), slack.NewRichTextSectionTextElement(" ", nil))
+	}
+	m.Text = "<@" + strings.Join(people, "> <@") + "> " + m.Text
 	m.Blocks = append([]slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(elements...))}, m.Blocks...)
 	return m
 }
