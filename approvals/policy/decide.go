@@ -329,6 +329,11 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 	if len(v.ask) > 0 {
 		d.Rule = v.ask[0].Name
 	}
+	if !d.RequesterMay {
+		for i, req := range all {
+			all[i] = p.withOthers(req, in)
+		}
+	}
 	d.Requirements = distinct(all, true)
 	if least := distinct(all, false); in.Mode != Review && grant > 0 && d.Proof == "" && !d.Ticket && grantable(in) && len(least) == 1 && least[0].Count == 1 {
 		d.Grant = time.Duration(grant)

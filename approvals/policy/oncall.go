@@ -88,7 +88,10 @@ func ParseReference(name string) (r Reference, ok bool) {
 
 // next is the reference for a later level of an escalation.
 func (r Reference) next(level int) Reference {
-	r.After, r.Level, r.Escalate = r.Level, level, 0
+	if r.After == 0 {
+		r.After = r.Level
+	}
+	r.Level, r.Escalate = level, 0
 	return r
 }
 
@@ -218,6 +221,26 @@ func (p *Policy) escalated(req Requirement) Requirement {
 		}
 	}
 	slices.SortStableFunc(req.Escalate, func(a, b Escalation) int { return int(a.After - b.After) })
+	return req
+}
+
+// withOthers adds who comes next to a requirement that only the requester could meet, who may not: the
+// next level of the schedule, or else the fallback.
+func (p *Policy) withOthers(req Requirement, in Input) Requirement {
+	scheme, rest, _ := strings.Cut(string(in.Requester.ID), ":")
+	for _, r := range References(req.Groups) {
+		o := p.lookUp(r)
+		if o.Duty.Why != "" || len(o.Duty.People) != 1 || !o.Members.has(scheme, rest, nil) {
+			continue
+		}
+		next := o.Duty.Fallback
+		if r.Level > 0 && r.Level < min(o.Levels, maxLevel) {
+			next = r.next(r.Level + 1).String()
+		}
+		if next != "" && !slices.Contains(req.Groups, next) {
+			req.Groups = append(slices.Clone(req.Groups), next)
+		}
+	}
 	return req
 }
 

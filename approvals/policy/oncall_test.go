@@ -9,6 +9,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/approvals/risk"
 )
 
 func TestAListOfGroupsMayNameASchedule(t *testing.T) {
@@ -54,6 +55,39 @@ func TestARuleMayAskWhetherTheRequesterIsOnCall(t *testing.T) {
 		if d.Lane != want {
 			t.Errorf("%s: %v", who, d.Lane)
 		}
+	}
+}
+
+// Who is alone on call can't approve their own grave request, so who comes next may.
+func TestWhoIsOnCallAndAsksHasSomebodyElse(t *testing.T) {
+	first := Reference{Source: "pd", Schedule: "P1", Level: 1}
+	members := map[int]string{1: "bob", 2: "dave"}
+	levels := 2
+	p, err := New(Config{}, map[string]Group{"sre": {Web: []string{"sam"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = p.WithOnCall(func(r Reference) OnCall {
+		return OnCall{Levels: levels, Members: Group{Web: []string{members[r.Level]}}, Duty: approvals.Duty{People: []string{members[r.Level]}, Fallback: "sre"}}
+	})
+	ask := func(who string, level risk.Level) Decision {
+		return p.Decide(Input{Mode: Balanced, Approvers: []string{first.String()}, Facts: Facts{Kind: "shell", Tool: "run_shell", Level: level, Requester: chat.User{ID: chat.UserID("web:" + who)}}})
+	}
+	may := func(d Decision, who string) bool {
+		return p.Eligible(d.Requirements[0].Groups, chat.User{ID: chat.UserID("web:" + who)}, nil)
+	}
+	if d := ask("bob", risk.High); d.RequesterMay || !may(d, "dave") || may(d, "sam") {
+		t.Errorf("the next level: %+v", d.Requirements)
+	}
+	if d := ask("alice", risk.High); may(d, "dave") {
+		t.Errorf("somebody else asks: %+v", d.Requirements)
+	}
+	if d := ask("bob", risk.Low); !d.RequesterMay || may(d, "dave") {
+		t.Errorf("their own everyday request: %+v", d.Requirements)
+	}
+	levels = 1
+	if d := ask("bob", risk.High); !may(d, "sam") {
+		t.Errorf("the fallback: %+v", d.Requirements)
 	}
 }
 

@@ -161,7 +161,21 @@ func (n *night) sees(thread, text string) {
 // press presses Approve as somebody, and returns what they were told.
 func (n *night) press(who, thread string) string {
 	n.t.Helper()
-	button := n.button(n.people["alice"], thread, "approve")
+	button := ""
+	eventually(n.t, "a card with the button approve", func() bool {
+		rows, _ := n.people["alice"].messages(thread)
+		for _, r := range rows {
+			if r.Card == nil {
+				continue
+			}
+			for _, c := range r.Card.Choose {
+				if strings.HasPrefix(string(c.ID), "approve:") {
+					button = string(c.ID)
+				}
+			}
+		}
+		return button != ""
+	}, func() string { return n.shown(thread) + n.logs() })
 	var ans struct{ Notice string }
 	st, err := n.people[who].do("POST", "/api/threads/"+thread+"/clicks", map[string]string{"id": fmt.Sprint("c", time.Now().UnixNano()), "button": button}, &ans)
 	if err != nil || st != http.StatusOK {
