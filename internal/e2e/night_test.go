@@ -97,14 +97,11 @@ func newNight(t *testing.T) *night {
 	n.shift("bob")
 	n.pagerDuty.Set("SEC", onCallShift("dave", n.start.Add(-time.Hour), n.start.Add(6*time.Hour)))
 	n.pagerDuty.Policy("EP", "PRI", "SEC")
-	m := model(t, func(results int, user string) turn {
-		switch {
-		case results > 0:
+	m := model(t, func(results int, _ string) turn {
+		if results > 0 {
 			return turn{text: "Done."}
-		case strings.Contains(user, "please fix"):
-			return turn{text: "I reload it.", calls: []call{shell("echo reloaded >> " + n.dir + "/log")}}
 		}
-		return turn{text: "It has two workers. I can reload it."}
+		return turn{text: "I reload it.", calls: []call{shell("echo reloaded >> " + n.dir + "/log")}}
 	})
 	n.replicaSet = newReplicas(t, 2, fmt.Sprintf(`
 targets:

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"crypto/rand"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"countersign/internal/needstest"
+	"countersign/targets/container/enginetest"
 	"countersign/targets/ssh/sshtest"
 )
 
@@ -94,11 +97,16 @@ func TestWhatAReceiptCosts(t *testing.T) {
 	needstest.Long(t)
 	const n = 40
 	bots := map[string]*chatter{}
+	engine := enginetest.Docker(t)
+	box := fmt.Sprintf("agent: {target: box}\ntargets:\n  box: {kind: container, container: %s, engine: %q, tmux: false, rehearse: off, %%sapprovers: [oncall]}\ngroups:\n  oncall: {web: [alice, bob]}\n", engine.Run(t, enginetest.Debian), engine.Host)
 	for name, config := range map[string]string{
-		"without": strings.Replace(plainConfig, "tmux: false, ", "tmux: false, rehearse: off, receipts: off, ", 1),
-		"with":    strings.Replace(plainConfig, "tmux: false, ", "tmux: false, rehearse: off, ", 1),
+		"without":                strings.Replace(plainConfig, "tmux: false, ", "tmux: false, rehearse: off, receipts: off, ", 1),
+		"with":                   strings.Replace(plainConfig, "tmux: false, ", "tmux: false, rehearse: off, ", 1),
+		"without, in containers": fmt.Sprintf(box, "receipts: off, "),
+		"with, in containers":    fmt.Sprintf(box, ""), // compared
 	} {
-		file := filepath.Join(t.TempDir(), "f")
+		file := "/tmp/receipt-" + rand.Text()
+		t.Cleanup(func() { _ = os.Remove(file) })
 		bots[name] = newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("sleep 0.1; echo x >>" + file)}}}}).enter(t, config)
 	}
 	bobs := map[string]*chatter{}
