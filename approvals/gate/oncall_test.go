@@ -107,6 +107,39 @@ func TestAShiftChangeBetweenVoteAndRunTakesTheApprovalBack(t *testing.T) {
 	}
 }
 
+// The replica that runs what another one let people approve may have an older answer: what the vote was
+// counted by holds, until its shift ends or this replica knows better.
+func TestTheNewestAnswerOfAnyReplicaCounts(t *testing.T) {
+	for _, tc := range []struct {
+		rule string
+		read time.Duration // of this replica's answer, from the vote's
+		late bool          // the shift of the vote has ended
+		runs bool
+	}{
+		{"an older answer doesn't take it back", -time.Minute, false, true},
+		{"a newer one does", time.Second, false, false},
+		{"the end of the shift does", -time.Minute, true, false},
+	} {
+		f, _ := shifts(t)
+		f.now = f.now.Add(7 * time.Minute)
+		rec := f.ask(t, request("systemctl restart app", honest()))
+		if a := f.press(t, "e1", "bob", "approve", rec.ID); !a.OK {
+			t.Fatalf("%+v", a)
+		}
+		voted := f.now
+		if f.now = f.now.Add(10 * time.Second); tc.late {
+			f.now = f.now.Add(80 * time.Second)
+		}
+		f.onCall = func(r policy.Reference) policy.OnCall {
+			return policy.OnCall{Duty: approvals.Duty{Group: r.String(), Source: "pd", Fallback: "sre", Read: voted.Add(tc.read), Why: "pd hasn't answered"}}
+		}
+		f.configure(t, policy.Config{}, map[string]policy.Group{"sre": {Web: []string{"sam"}}})
+		if ok, why := f.consume(t, rec); ok != tc.runs {
+			t.Errorf("%s: %v %s", tc.rule, ok, why)
+		}
+	}
+}
+
 func TestAShiftChangeWhileARequestWaitsIsSaid(t *testing.T) {
 	f, _ := shifts(t)
 	f.now = f.now.Add(4 * time.Minute)

@@ -266,10 +266,12 @@ func (k *Keeper) OnCall(r policy.Reference) policy.OnCall {
 	case now.Sub(w.Read) > s.Fresh:
 		d.Why = fmt.Sprintf("%s hasn't answered since %s", r.Source, approvals.Clock(w.Read, now))
 	}
+	if w != nil {
+		d.Read = w.Read
+	}
 	if d.Why != "" {
 		return policy.OnCall{Duty: d}
 	}
-	d.Read = w.Read
 	out := policy.OnCall{Levels: levels(w.Shifts)}
 	var strangers []string
 	for _, t := range at(w.Shifts, r.Level, now) {
