@@ -264,7 +264,10 @@ func (g *Gate) checkCount(rec approvals.Record, votes []approvals.Vote, count in
 	people, gone := map[chat.UserID]bool{}, ""
 	var relieved []string
 	for _, v := range votes {
-		if g.cfg.Policy().Eligible(groups(v), v.User, v.Groups) || g.stillOnCall(v, groups(v)) {
+		holds := func(d approvals.Duty) bool {
+			return slices.Contains(groups(v), d.Group) && g.cfg.Policy().Holds(d, v.User, g.cfg.Now())
+		}
+		if g.cfg.Policy().Eligible(groups(v), v.User, v.Groups) || slices.ContainsFunc(v.Duty, holds) {
 			people[v.User.ID] = true
 		} else if gone == "" {
 			if gone = name(v.User); len(v.Duty) > 0 {
@@ -281,18 +284,6 @@ func (g *Gate) checkCount(rec approvals.Record, votes []approvals.Vote, count in
 		return gone + " approved this and may not approve on " + rec.Action.Target + " any more"
 	}
 	return fmt.Sprintf("the policy changed after the approval: it takes %d people now, and %d approved", count, len(people))
-}
-
-// stillOnCall reports whether a voter is on call by an answer that is newer than this replica's own: that
-// of the replica that took the vote. Within the shift it holds until this one has asked again.
-func (g *Gate) stillOnCall(v approvals.Vote, groups []string) bool {
-	return slices.ContainsFunc(v.Duty, func(d approvals.Duty) bool {
-		if d.Why != "" || !slices.Contains(groups, d.Group) || !d.Until.IsZero() && !g.cfg.Now().Before(d.Until) {
-			return false
-		}
-		own := g.cfg.Policy().Duties([]string{d.Group})
-		return len(own) == 1 && own[0].Read.Before(d.Read)
-	})
 }
 
 func name(u chat.User) string {

@@ -691,7 +691,7 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	g.tellWho(tx, rec, added, changed)
 }
 
-// Relieve looks who is on call for every request that waits, and says so where that has changed.
+// Relieve looks who is on call for every request that waits, and tells the threads where that has changed.
 func (g *Gate) Relieve(ctx context.Context) error {
 	var threads []chat.ThreadID
 	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {

@@ -114,11 +114,15 @@ func TestTheNewestAnswerOfAnyReplicaCounts(t *testing.T) {
 		rule string
 		read time.Duration // of this replica's answer, from the vote's
 		late bool          // the shift of the vote has ended
+		gone bool          // the configuration has bob no more
+		long time.Duration // that an answer counts
 		runs bool
 	}{
-		{"an older answer doesn't take it back", -time.Minute, false, true},
-		{"a newer one does", time.Second, false, false},
-		{"the end of the shift does", -time.Minute, true, false},
+		{"an older answer doesn't take it back", -time.Minute, false, false, time.Minute, true},
+		{"a newer one does", time.Second, false, false, time.Minute, false},
+		{"the end of the shift does", -time.Minute, true, false, time.Hour, false},
+		{"the end of the vote's own answer does", -time.Minute, false, false, time.Second, false},
+		{"who is out of the configuration has no vote", -time.Minute, false, true, time.Minute, false},
 	} {
 		f, _ := shifts(t)
 		f.now = f.now.Add(7 * time.Minute)
@@ -131,7 +135,11 @@ func TestTheNewestAnswerOfAnyReplicaCounts(t *testing.T) {
 			f.now = f.now.Add(80 * time.Second)
 		}
 		f.onCall = func(r policy.Reference) policy.OnCall {
-			return policy.OnCall{Duty: approvals.Duty{Group: r.String(), Source: "pd", Fallback: "sre", Read: voted.Add(tc.read), Why: "pd hasn't answered"}}
+			o := policy.OnCall{Fresh: tc.long, Duty: approvals.Duty{Group: r.String(), Source: "pd", Fallback: "sre", Read: voted.Add(tc.read), Why: "pd hasn't answered"}}
+			if !tc.gone {
+				o.Everybody = []policy.Group{{Web: []string{"bob"}}}
+			}
+			return o
 		}
 		f.configure(t, policy.Config{}, map[string]policy.Group{"sre": {Web: []string{"sam"}}})
 		if ok, why := f.consume(t, rec); ok != tc.runs {

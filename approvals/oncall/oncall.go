@@ -240,7 +240,9 @@ func (k *Keeper) learn(r policy.Reference, s SourceConfig, shifts []Shift, err e
 	if w.problem != "" {
 		k.cfg.Log.Info("who is on call can be looked up again", "source", r.Source, "schedule", r.String(), "after", now.Sub(w.failed).Round(time.Second))
 	}
-	same := slices.Equal(w.Shifts, shifts)
+	same := slices.EqualFunc(w.Shifts, shifts, func(a, b Shift) bool {
+		return a.Person == b.Person && a.Level == b.Level && a.From.Equal(b.From) && a.To.Equal(b.To)
+	})
 	w.Shifts, w.Read, w.problem, w.failed = shifts, now, "", time.Time{}
 	return !same || now.Sub(w.saved) >= saveAfter, 0
 }
@@ -259,20 +261,20 @@ func (k *Keeper) OnCall(r policy.Reference) policy.OnCall {
 	switch {
 	case !known || w == nil:
 		d.Why = r.Source + " isn't a source of the configuration"
-	case w.Read.IsZero() && w.problem == "":
-		d.Why = r.Source + " hasn't answered yet"
 	case w.Read.IsZero():
-		d.Why = r.Source + " " + w.problem
+		d.Why = r.Source + " hasn't answered yet"
 	case now.Sub(w.Read) > s.Fresh:
 		d.Why = fmt.Sprintf("%s hasn't answered since %s", r.Source, approvals.Clock(w.Read, now))
 	}
 	if w != nil {
 		d.Read = w.Read
 	}
+	out := policy.OnCall{Fresh: s.Fresh, Everybody: slices.Collect(maps.Values(k.people))}
 	if d.Why != "" {
-		return policy.OnCall{Duty: d}
+		out.Duty = d
+		return out
 	}
-	out := policy.OnCall{Levels: levels(w.Shifts)}
+	out.Levels = levels(w.Shifts)
 	var strangers []string
 	for _, t := range at(w.Shifts, r.Level, now) {
 		who, ok := identify(t.Person, k.people)

@@ -201,7 +201,7 @@ func (p *Policy) alone(in Input, v verdict, trusting bool) (by, rule string, ok 
 		return "rule " + v.allow[0].Name, v.allow[0].Name, true
 	}
 	if trusting {
-		return "mode trusting until " + moment(in.Until, in.Now), "", true
+		return "mode trusting until " + approvals.Clock(in.Until, in.Now), "", true
 	}
 	if p.learned(in) {
 		return fmt.Sprintf("learned: %d of %d decisions about %s were a yes", in.Yes, in.Yes+in.No, in.Tool), "learned", true
@@ -232,7 +232,7 @@ func trusted(in Input) (ok bool, ended string) {
 	case in.Until.IsZero() || in.Now.IsZero():
 		return false, "Mode trusting has no end time here, so this is decided as in mode balanced."
 	case !in.Now.Before(in.Until):
-		return false, "Mode trusting ended at " + moment(in.Until, in.Now) + ", so this is decided as in mode balanced."
+		return false, "Mode trusting ended at " + approvals.Clock(in.Until, in.Now) + ", so this is decided as in mode balanced."
 	case in.Level == risk.Unknown || in.Level >= risk.Critical:
 		return false, ""
 	case in.Kind != "observe" && in.Kind != "change" && in.Kind != "shell" && in.Kind != "keys":
@@ -415,13 +415,4 @@ func implies(a, b Requirement) bool {
 
 func subset(a, b []string) bool {
 	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
-}
-
-// moment writes a time of day in UTC, with the day where it is not today's.
-func moment(t, now time.Time) string {
-	t, now = t.UTC(), now.UTC()
-	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return t.Format("15:04 UTC")
-	}
-	return t.Format("2006-01-02 15:04 UTC")
 }

@@ -155,6 +155,9 @@ type OnCall struct {
 	Duty    approvals.Duty
 	Members Group
 	Levels  int // of the schedule
+	// Fresh is how long an answer counts, and Everybody who somebody may be in any schedule.
+	Fresh     time.Duration
+	Everybody []Group
 }
 
 // WithOnCall returns the policy with a way to look up who is on call now. It must be quick and safe for
@@ -184,6 +187,20 @@ func (p *Policy) Duties(groups []string) []approvals.Duty {
 		}
 	}
 	return out
+}
+
+// Holds reports whether what a vote was counted by holds although this process doesn't say so itself,
+// because its own answer is older: another replica's was newer. It holds until the shift ends or the answer
+// is too old, for people whom the configuration still has.
+func (p *Policy) Holds(d approvals.Duty, u chat.User, now time.Time) bool {
+	r, ok := ParseReference(d.Group)
+	if !ok || d.Why != "" || u.Bot || !d.Until.IsZero() && !now.Before(d.Until) {
+		return false
+	}
+	o := p.lookUp(r)
+	scheme, rest, _ := strings.Cut(string(u.ID), ":")
+	return o.Duty.Read.Before(d.Read) && now.Sub(d.Read) <= o.Fresh &&
+		slices.ContainsFunc(o.Everybody, func(g Group) bool { return g.has(scheme, rest, nil) })
 }
 
 // Called are the people who are on call now for those of the groups that are schedules, by their ids.

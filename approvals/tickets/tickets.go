@@ -169,10 +169,16 @@ func (b *Book) Is(word string) bool {
 func (b *Book) Find(text string) (key string, ok bool) {
 	last := -1
 	for _, s := range b.systems {
-		for _, m := range s.inText.FindAllStringSubmatchIndex(text, -1) {
-			if m[2] > last {
-				last, key = m[2], text[m[2]:m[3]]
+		// What ends one key may begin the next, so each search begins where the last key ended.
+		for from := 0; ; {
+			m := s.inText.FindStringSubmatchIndex(text[from:])
+			if m == nil || m[3] == m[2] {
+				break
 			}
+			if from+m[2] > last {
+				last, key = from+m[2], text[from+m[2]:from+m[3]]
+			}
+			from += m[3]
 		}
 	}
 	return key, last >= 0
@@ -248,7 +254,8 @@ func (b *Book) Refresh(ctx context.Context, thread string) error {
 		got = approvals.Ticket{Status: "there is no such ticket", Read: b.now()}
 	case err != nil:
 		got = t
-		got.Problem = err.Error()
+		// The rest is for the log, and was there.
+		got.Problem, _, _ = strings.Cut(err.Error(), ": ")
 		if ctx.Err() != nil {
 			got.Problem = "didn't answer in time"
 		}

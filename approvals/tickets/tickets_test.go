@@ -166,17 +166,19 @@ func book(t *testing.T, s *ticketstest.Server, now func() time.Time) (*tickets.B
 func TestKeysAreFoundInWhatPeopleWrite(t *testing.T) {
 	b, _ := book(t, ticketstest.New(t), time.Now)
 	for text, want := range map[string]string{
-		"restart checkout for OPS-123, please":      "OPS-123",
-		"OPS-1":                                     "OPS-1",
-		"not OPS-1 but OPS-2.":                      "OPS-2",
+		"restart checkout for OPS-123, please": "OPS-123",
+		"OPS-1":                                "OPS-1",
+		"not OPS-1 but OPS-2.":                 "OPS-2",
+		"OPS-1 OPS-2 OPS-3":                    "OPS-3",
+		"OPS-1,OPS-2":                          "OPS-2",
 		"see https://x.atlassian.net/browse/OPS-12": "",
-		"CHG0030007: go":                            "CHG0030007",
-		"as in #7":                                  "#7",
-		"RFC-123 and nothing else":                  "RFC-123",
-		"xRFC-123":                                  "",
-		"UTF-8 is fine":                             "UTF-8", // what looks like a key is one
-		"the ops-1 host":                            "",
-		"nothing":                                   "",
+		"CHG0030007: go":           "CHG0030007",
+		"as in #7":                 "#7",
+		"RFC-123 and nothing else": "RFC-123",
+		"xRFC-123":                 "",
+		"UTF-8 is fine":            "UTF-8", // what looks like a key is one
+		"the ops-1 host":           "",
+		"nothing":                  "",
 	} {
 		if got, ok := b.Find(text); got != want || ok != (want != "") {
 			t.Errorf("%q: %q", text, got)

@@ -1,9 +1,10 @@
-// Package comments tells the ticket of a change what became of it: who asked, who approved, and how it
-// ended, in one comment. A courier takes it there (package courier); a comment that is there already
+// Package comments adds to the ticket of a change, in one comment, who asked for it, who approved it, and how
+// it ended. A courier takes it there (package courier); a comment that is there already
 // isn't written again.
 package comments
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,10 +14,12 @@ import (
 	"strings"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/tickets"
 	"countersign/bot/courier"
+	"countersign/bot/link"
 	"countersign/store"
 )
 
@@ -71,7 +74,7 @@ func (m *Commenter) send(ctx context.Context, system string, one courier.Message
 	}
 	err := m.cfg.Book.Comment(ctx, c.Key, c.Text, c.Mark)
 	if errors.Is(err, tickets.ErrNone) {
-		m.cfg.Log.WarnContext(ctx, "a ticket is gone, so nobody can tell it what became of its change", "ticket", c.Key, "request", c.Mark)
+		m.cfg.Log.WarnContext(ctx, "a ticket is gone, so the result of its change can't be added to it", "ticket", c.Key, "request", c.Mark)
 		return nil
 	}
 	return err
@@ -83,13 +86,13 @@ var (
 	tried = []string{audit.Kept, audit.Undone, audit.UndoFailed, audit.NotRun}
 )
 
-// Tell stores the comment about a change that ended, in the transaction that says so.
+// Tell stores the comment about a change that ended, in the transaction that records the end.
 func (m *Commenter) Tell(tx store.Tx, thread string, e audit.Event, at time.Time) {
 	if m.Idle() || e.Approval == "" || !slices.Contains(ended, e.What) && !slices.Contains(tried, e.What) {
 		return
 	}
 	rec, ok := (approvals.Ledger{}).Get(tx, approvals.ID(e.Approval))
-	if !ok {
+	if !ok || len(rec.Action.Steps) > 0 { // of a plan, the last of its steps has the result
 		return
 	}
 	steps := []approvals.Record{rec}
@@ -115,10 +118,7 @@ const maxCommand = 2000
 func (m *Commenter) text(tx store.Tx, thread string, rec approvals.Record, steps []approvals.Record, e audit.Event) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	where := rec.Place.Target
-	if where == "" {
-		where = rec.Action.Target
-	}
+	where := cmp.Or(rec.Place.Target, rec.Action.Target)
 	if rec.Place.Env != "" {
 		where += " (" + rec.Place.Env + ")"
 	}
@@ -144,9 +144,9 @@ func (m *Commenter) text(tx store.Tx, thread string, rec approvals.Record, steps
 		line("On trial: %s", e.What)
 	}
 	if said := rec.Receipt.Sentence(); said != "" {
-		line("%s", said)
+		line("Receipt: %s", said)
 	}
-	line("Asked by: %s", name(rec.Requester.Name, string(rec.Requester.ID)))
+	line("Asked by: %s", cmp.Or(rec.Requester.Name, string(rec.Requester.ID)))
 	for _, v := range rec.Votes {
 		if !v.Approve {
 			continue
@@ -158,18 +158,11 @@ func (m *Commenter) text(tx store.Tx, thread string, rec approvals.Record, steps
 		for _, d := range v.Duty {
 			how += " (" + d.String() + ")"
 		}
-		line("Approved by: %s at %s%s", name(v.User.Name, string(v.User.ID)), v.At.UTC().Format("2006-01-02 15:04 UTC"), how)
+		line("Approved by: %s at %s%s", cmp.Or(v.User.Name, string(v.User.ID)), v.At.UTC().Format("2006-01-02 15:04 UTC"), how)
 	}
 	line("Request: %s", rec.ID)
-	if m.cfg.Origin != "" && strings.HasPrefix(thread, "web:") {
-		line("%s/#t=%s", m.cfg.Origin, thread)
+	if to := link.Of(m.cfg.Origin, chat.ThreadID(thread)); to != "" {
+		line("%s", to)
 	}
 	return strings.TrimSpace(b.String())
-}
-
-func name(name, id string) string {
-	if name != "" {
-		return name
-	}
-	return id
 }

@@ -1,4 +1,4 @@
-// Package handover tells who goes on call what they take over: what waits and runs, what was changed and
+// Package handover writes what somebody who goes on call takes over: what waits and runs, what was changed and
 // who approved it, and what fires or was silenced. All of it is from the record.
 //
 // Rows (see store.Key):
@@ -7,6 +7,7 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,6 +23,7 @@ import (
 	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/approvals/policy"
+	"countersign/bot/link"
 	"countersign/store"
 )
 
@@ -136,7 +138,7 @@ func (d Desk) summary(ctx context.Context, title string, since time.Time, channe
 			mine := channelOf(r.Thread) == channel
 			what := shown(d.cfg.Card(tx, r).Title)
 			switch {
-			case r.Basis.Step > 0: // its plan is told
+			case r.Basis.Step > 0: // its plan is listed
 			case r.State == approvals.Pending:
 				waits.add(mine, "%s for %s, asked by %s at %s%s", what, oneLine(strings.Join(r.Require.Who(), " or ")), person(r.Requester), approvals.Clock(r.Created, now), d.link(r.Thread))
 			default:
@@ -251,12 +253,7 @@ func approvers(r approvals.Record) string {
 	return strings.Join(out, " and ")
 }
 
-func person(u chat.User) string {
-	if u.Name != "" {
-		return oneLine(u.Name)
-	}
-	return oneLine(string(u.ID))
-}
+func person(u chat.User) string { return oneLine(cmp.Or(u.Name, string(u.ID))) }
 
 // maxLine bounds a foreign text in a line, in characters.
 const maxLine = 90
@@ -264,32 +261,25 @@ const maxLine = 90
 // oneLine makes foreign text one line without markup.
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
-	s = strings.NewReplacer("`", "'", "*", "", "_", "\\_", "[", "(", "]", ")", "<", "(", ">", ")", "|", "/", "~", "-").Replace(s)
+	return cut(strings.NewReplacer("`", "'", "*", "", "_", "\\_", "[", "(", "]", ")", "<", "(", ">", ")", "|", "/", "~", "-").Replace(s))
+}
+
+// shown is a headline as code, so that nothing of it is markup.
+func shown(s string) string {
+	return "`" + cut(strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "`", "'")) + "`"
+}
+
+func cut(s string) string {
 	if utf8.RuneCountInString(s) > maxLine {
 		s = string([]rune(s)[:maxLine-1]) + "…"
 	}
 	return s
 }
 
-// shown is a headline as code, so that nothing of it is markup.
-func shown(s string) string {
-	s = strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "`", "'")
-	if utf8.RuneCountInString(s) > maxLine {
-		s = string([]rune(s)[:maxLine-1]) + "…"
-	}
-	return "`" + s + "`"
-}
-
-// link is the address of a thread, "" if nobody knows it.
+// link is the address of a thread behind a space, "" if nobody knows it.
 func (d Desk) link(thread chat.ThreadID) string {
-	parts := strings.Split(string(thread), ":")
-	switch {
-	case parts[0] == "web" && d.cfg.Origin != "":
-		return " " + d.cfg.Origin + "/#t=" + string(thread)
-	case parts[0] == "slack" && len(parts) == 4:
-		return fmt.Sprintf(" https://slack.com/archives/%s/p%s", parts[2], strings.ReplaceAll(parts[3], ".", ""))
-	case parts[0] == "discord" && len(parts) == 4:
-		return fmt.Sprintf(" https://discord.com/channels/%s/%s", parts[1], parts[3])
+	if to := link.Of(d.cfg.Origin, thread); to != "" {
+		return " " + to
 	}
 	return ""
 }

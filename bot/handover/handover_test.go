@@ -126,21 +126,6 @@ func TestAHandoverIsFromTheRecord(t *testing.T) {
 	}
 }
 
-func TestALinkOpensTheThread(t *testing.T) {
-	w := newWorld(t)
-	for thread, want := range map[chat.ThreadID]string{
-		"web:1":               " https://bot.example.com/#t=web:1",
-		"slack:T1:C1:17.0001": " https://slack.com/archives/C1/p170001",
-		"discord:5:6:7":       " https://discord.com/channels/5/7",
-		"":                    "",
-		"another:1:2:3":       "",
-	} {
-		if got := w.link(thread); got != want {
-			t.Errorf("%s: %q", thread, got)
-		}
-	}
-}
-
 func TestAHandoverIsOneMessage(t *testing.T) {
 	w := newWorld(t)
 	for i := range 60 {
@@ -169,7 +154,7 @@ func TestAChangeOfShiftIsHandedOverOnce(t *testing.T) {
 	on("", "Carol")
 	w.web.err = errors.New("the network is away")
 	if err := follow(); err == nil {
-		t.Error("it was not written, and nobody is told")
+		t.Error("it was not written, without an error")
 	}
 	w.web.err = nil
 	for range 3 {

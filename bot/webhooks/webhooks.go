@@ -20,8 +20,10 @@ import (
 	"strings"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/approvals/audit"
 	"countersign/bot/courier"
+	"countersign/bot/link"
 	"countersign/internal/redact"
 	"countersign/store"
 )
@@ -135,9 +137,7 @@ func (s *Sender) Tell(tx store.Tx, thread string, e audit.Event, at time.Time) {
 		Request: e.Approval, Thread: thread, Target: e.Target, Tool: e.Tool, Level: e.Level, Command: e.Command, Digest: e.Digest,
 		User: e.User, Via: e.Via, Rule: e.Rule, Outcome: e.Outcome, Note: e.Note,
 	}}
-	if s.cfg.Origin != "" && strings.HasPrefix(thread, "web:") {
-		m.Data.URL = s.cfg.Origin + "/#t=" + thread
-	}
+	m.Data.URL = link.Of(s.cfg.Origin, chat.ThreadID(thread))
 	s.Put(tx, at, func(string) any { return m })
 }
 

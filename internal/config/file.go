@@ -126,7 +126,7 @@ type File struct {
 	// somebody in a source is in each network, by their address, id or name there.
 	OnCall map[string]OnCallConfig `yaml:"oncall,omitempty"`
 	People map[string]policy.Group `yaml:"people,omitempty"`
-	// Handover is about what the next on call is told.
+	// Handover says where hand-overs go.
 	Handover HandoverConfig `yaml:"handover,omitempty"`
 	// Tickets are the systems whose tickets changes are made for, by name.
 	Tickets map[string]TicketsConfig `yaml:"tickets,omitempty"`

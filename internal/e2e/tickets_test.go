@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"countersign/approvals/tickets/ticketstest"
+	"countersign/internal/needstest"
 )
 
 // ticketConfig has a target whose changes need a ticket of Jira that is approved.
@@ -91,4 +92,40 @@ func TestATicketInTheMessage(t *testing.T) {
 	c.sees("Ticket: OPS-8: Make the file (Approved)")
 	c.as("bob").press("approve:")
 	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
+}
+
+// A plan gets one comment for all its steps, and a change on trial one when it was undone.
+func TestAPlanAndATrialAreOneCommentEach(t *testing.T) {
+	t.Parallel()
+	s := ticketstest.New(t)
+	s.Set("OPS-9", ticketstest.Ticket{Title: "Make the files", Status: "Approved"})
+	dir := shortDir(t)
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can make a view of the files")
+	}
+	config := ticketConfig(s) + "policy: {approve: {keep_within: 6s}}\n"
+	c := newCrew(t,
+		part{"both", []turn{{text: "I do it.", calls: []call{shell("mkdir " + dir + "/a"), shell("touch " + dir + "/a/b")}}}},
+		part{"try", []turn{{text: "I do it.", calls: []call{shell("chmod 600 " + dir + "/a/b")}}}},
+	).enter(t, config, jiraToken)
+	bob := c.as("bob")
+	told := func() string { return strings.Join(s.Comments("OPS-9"), "\n--\n") + c.shown() }
+
+	c.tell("both for OPS-9")
+	bob.thread = c.thread
+	c.sees("Ticket: OPS-9: Make the files (Approved)")
+	bob.press("approve:")
+	eventually(t, "the plan has its comment", func() bool { return len(s.Comments("OPS-9")) == 1 }, told)
+	for _, want := range []string{"Command 1: mkdir " + dir + "/a", "Result 1: exit code 0", "Command 2: touch " + dir + "/a/b", "Result 2: exit code 0", "Approved by: bob at "} {
+		if !strings.Contains(s.Comments("OPS-9")[0], want) {
+			t.Errorf("no %q in %s", want, s.Comments("OPS-9")[0])
+		}
+	}
+
+	c.previewed("try for OPS-9", "One press back: ")
+	bob.press("trial:")
+	eventually(t, "the trial has its comment", func() bool { return len(s.Comments("OPS-9")) == 2 }, told)
+	if said := s.Comments("OPS-9")[1]; !strings.Contains(said, "Command: chmod 600 "+dir+"/a/b") || !strings.Contains(said, "On trial: undone") {
+		t.Error(said)
+	}
 }
