@@ -6,6 +6,7 @@ package oncalltest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -169,7 +170,8 @@ func (s *Server) pagerDuty(w http.ResponseWriter, r *http.Request) {
 	}
 	page := s.page
 	s.mu.Unlock()
-	for id, levels := range policies {
+	for _, id := range slices.Sorted(maps.Keys(policies)) { // one order: the pages of a list belong together
+		levels := policies[id]
 		if want := q["escalation_policy_ids[]"]; len(want) > 0 && !slices.Contains(want, id) {
 			continue
 		}
