@@ -97,7 +97,7 @@ type Machine struct {
 	begins  chan struct{} // holds one: tended became true
 	ran     atomic.Bool   // it may keep what commands without a terminal printed
 	looking atomic.Bool   // it is asked whether a container still has its name
-	// making are terminals that are made before somebody needs them, until stop is called.
+	// making are terminals and other things that are made before somebody needs them, until stop is called.
 	making  sync.WaitGroup
 	working context.Context
 	stop    context.CancelFunc
@@ -112,6 +112,7 @@ type Machine struct {
 	}
 
 	watches watches
+	spare   spare
 
 	ping struct {
 		mu   sync.Mutex // held while it is asked

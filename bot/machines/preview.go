@@ -30,6 +30,7 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 	if o == nil || o.Caps.Bash == "" {
 		return approvals.Preview{}
 	}
+	m.making.Go(receipts{m}.standBy)
 	l := looker{m.opts.Classify, m, o, a}
 	type asked struct {
 		predicted string
@@ -66,6 +67,7 @@ func (s Set) previewSteps(ctx context.Context, plan approvals.Action) approvals.
 	if o == nil || o.Caps.Bash == "" {
 		return approvals.Preview{}
 	}
+	m.making.Go(receipts{m}.standBy)
 	r, err := looker{m.opts.Classify, m, o, a}.rehearse(ctx)
 	if rehearsal.Lasting(err) {
 		return approvals.Preview{}

@@ -20,6 +20,8 @@ const (
 	// readyWithin is how long a command waits until its target has been looked at. It runs then, with a
 	// receipt or without.
 	readyWithin = 300 * time.Millisecond
+	// spareFor is how long after the last card something stands by to look at the target.
+	spareFor = 10 * time.Minute
 	// unusedAfter is how long a target is looked at for a command that does not run.
 	unusedAfter = 30 * time.Second
 	// receiptWithin limits how long a result waits for its receipt.
@@ -76,17 +78,82 @@ func (w *watches) get(id approvals.ID, take bool) *watching {
 	return one
 }
 
-// Begin implements shell.Receipts.
-func (r receipts) Begin(thread, call string) {
-	o, id := r.m.State(), approvals.NewID(thread, call)
-	if o == nil || r.m.opts.DB == nil || r.m.watches.get(id, false) != nil || !o.Caps.Procfs || r.m.Config.Receipts == config.ReceiptsOff || r.m.Config.Credential != "" {
+// spare stands by to look at a target while requests wait for people: on some targets it takes long to start.
+type spare struct {
+	mu     sync.Mutex
+	watch  *receipt.Watch // nil where none does
+	unused *time.Timer    // drops it
+}
+
+// take returns what stands by, or nil.
+func (s *spare) take() *receipt.Watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.watch
+	if w == nil {
+		return nil
+	}
+	s.unused.Stop()
+	s.watch = nil
+	if w.Ended() { // as when the container began again
+		w.Drop()
+		return nil
+	}
+	return w
+}
+
+// drop drops w, if it stands by.
+func (s *spare) drop(w *receipt.Watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watch == w {
+		s.watch = nil
+		w.Drop()
+	}
+}
+
+// standBy has something stand by, since a card may be approved soon.
+func (r receipts) standBy() {
+	s := &r.m.spare
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watch != nil && !s.watch.Ended() {
+		s.unused.Reset(spareFor)
 		return
 	}
-	w, err := receipt.Begin(r.m.working, r.m.Target, backend.Environ(o.Caps))
+	if w := r.prepare(); w != nil {
+		s.watch, s.unused = w, time.AfterFunc(spareFor, func() { s.drop(w) })
+	}
+}
+
+// prepare starts what will look at the target; nil where nothing can.
+func (r receipts) prepare() *receipt.Watch {
+	o := r.m.State()
+	if o == nil || r.m.opts.DB == nil || !o.Caps.Procfs || r.m.Config.Receipts == config.ReceiptsOff || r.m.Config.Credential != "" {
+		return nil
+	}
+	w, err := receipt.Prepare(r.m.working, r.m.Target, backend.Environ(o.Caps))
 	if err != nil {
 		r.m.opts.Log.Warn("a command has no receipt, since its target can't be looked at", "target", r.m.Name, "error", err)
+		return nil
+	}
+	return w
+}
+
+// Begin implements shell.Receipts.
+func (r receipts) Begin(thread, call string) {
+	id := approvals.NewID(thread, call)
+	if r.m.watches.get(id, false) != nil {
 		return
 	}
+	w := r.m.spare.take()
+	if w == nil {
+		w = r.prepare()
+	}
+	if w == nil {
+		return
+	}
+	w.Look()
 	one := &watching{watch: w, keptLook: keptLook{Thread: thread}}
 	one.unused = time.AfterFunc(unusedAfter, func() { // it ends the target's program, too
 		if r.m.watches.get(id, true) != nil {

@@ -372,11 +372,12 @@ func (p *targetCheck) receipts(ctx context.Context) result {
 	case p.m.Config.Credential != "":
 		return fine("no receipts here: this target runs only approved commands")
 	}
-	w, err := receipt.Begin(ctx, p.m.Target, backend.Environ(p.caps))
+	w, err := receipt.Prepare(ctx, p.m.Target, backend.Environ(p.caps))
 	if err != nil {
 		return warns("couldn't try a receipt (%v)", err)
 	}
 	defer w.Drop()
+	w.Look()
 	switch _, recorded, err := w.Ready(ctx); {
 	case err != nil:
 		return warns("approved commands have no receipts (%v)", err).withFix("install perl there")

@@ -91,6 +91,21 @@ func TestACommandThatTheBotDidNotSeeEndHasAReceipt(t *testing.T) {
 	}
 }
 
+// What stands by for a receipt while a card waits is there once, and ends with the bot.
+func TestWhatStandsByForAReceiptEndsWithTheBot(t *testing.T) {
+	engine := enginetest.Docker(t)
+	box := engine.Run(t, enginetest.Debian)
+	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("touch /tmp/one")}}}}).enter(t,
+		fmt.Sprintf("agent: {target: box}\ntargets:\n  box: {kind: container, container: %s, engine: %q, tmux: false, approvers: [oncall]}\ngroups:\n  oncall: {web: [alice, bob]}\n", box, engine.Host))
+	stands := func() int {
+		return strings.Count(engine.CLI(t, "exec", box, "sh", "-c", "cat /proc/[0-9]*/comm || true"), "perl")
+	}
+	c.tell("do")
+	eventually(t, "something stands by", func() bool { return stands() == 1 }, c.shown)
+	c.b.kill()
+	eventually(t, "it ends", func() bool { return stands() == 0 }, func() string { return "" })
+}
+
 // TestWhatAReceiptCosts says how long an approved command that takes 100 ms takes with and without a receipt,
 // from the press to the result.
 func TestWhatAReceiptCosts(t *testing.T) {
@@ -119,6 +134,7 @@ func TestWhatAReceiptCosts(t *testing.T) {
 			if bobs[name] == nil {
 				bobs[name] = c.as("bob")
 			}
+			time.Sleep(500 * time.Millisecond) // a person reads the card
 			begin := time.Now()
 			bobs[name].click(id)
 			for !strings.Contains(c.lastCard(), "exit 0") {

@@ -100,11 +100,12 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 // watch is a look at a target that records.
 func watch(t *testing.T, tgt backend.Target, caps backend.Caps) *receipt.Watch {
 	t.Helper()
-	w, err := receipt.Begin(t.Context(), tgt, backend.Environ(caps))
+	w, err := receipt.Prepare(t.Context(), tgt, backend.Environ(caps))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Drop)
+	w.Look()
 	if _, recorded, err := w.Ready(t.Context()); err != nil || !recorded {
 		t.Fatalf("recorded %v, %v", recorded, err)
 	}
@@ -114,11 +115,12 @@ func watch(t *testing.T, tgt backend.Target, caps backend.Caps) *receipt.Watch {
 // receiptOf runs a command with a mark.
 func receiptOf(t *testing.T, tgt backend.Target, caps backend.Caps, recorded bool, dir, command string) receipt.Report {
 	t.Helper()
-	w, err := receipt.Begin(t.Context(), tgt, backend.Environ(caps))
+	w, err := receipt.Prepare(t.Context(), tgt, backend.Environ(caps))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Drop()
+	w.Look()
 	before, records, err := w.Ready(t.Context())
 	if err != nil || records != recorded {
 		t.Fatalf("recorded: %v, %v", records, err)

@@ -1,11 +1,16 @@
-# Prints what a machine has right before a command, and begins to record, where it may: "ready" then, else "none".
-# The argument is record.pl, which is compiled while the command starts.
+# Waits for a line; then a command is about to run. Prints what the machine has then, and begins to record, where it
+# may: "ready" then, else "none". The argument is record.pl, which is compiled while the command starts.
+alarm 900; # not every engine ends the input when the bot died
+sysread STDIN, my $go, 4096 or exit;
+alarm 0;
 
-# The clock of the files' times.
-my $now = "\0" x 16;
+# The clock of the files' times, and that of the processes' in hundredths of a second.
+my ($now, $up) = ("\0" x 16, "\0" x 16);
 syscall $clock, 5, $now;
+syscall $clock, 7, $up;
 my @now = unpack "qq", $now;
-print join(" ", "t", @now, (began($$))[0]), "\n";
+my ($whole, $part) = unpack "qq", $up;
+print join(" ", "t", @now, $whole * 100 + int($part / 1e7)), "\n";
 look();
 
 none() if $>; # the kernel tells only root

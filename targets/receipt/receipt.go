@@ -109,10 +109,11 @@ type Watch struct {
 	before   Before
 }
 
-// Begin starts to look, and does not wait. The Watch must be ended. If ctx ends, it does, too.
-func Begin(ctx context.Context, t Target, env []string) (*Watch, error) {
+// Prepare starts what will look, and does not wait: on some targets that takes longer than the look itself. The
+// Watch must be ended. If ctx ends, it does, too.
+func Prepare(ctx context.Context, t Target, env []string) (*Watch, error) {
 	ctx, end := context.WithCancel(ctx)
-	in := &input{next: make(chan told), over: ctx.Done()}
+	in := &input{next: make(chan told, 1), over: ctx.Done()}
 	w := &Watch{out: newOutput("ready\n", "none\n"), in: in, end: end, ended: make(chan struct{})}
 	p, err := t.Start(ctx, backend.Spec{Argv: []string{"perl", "-e", lookProgram + beforeProgram, recordProgram}, Dir: "/", Env: env, Stdin: in, Stdout: w.out})
 	if err != nil {
@@ -128,7 +129,20 @@ func Begin(ctx context.Context, t Target, env []string) (*Watch, error) {
 	return w, nil
 }
 
-// Ready waits until the target has been looked at, and returns what it has. recorded says that the command
+// Look looks at the target now, once, and does not wait.
+func (w *Watch) Look() { w.in.next <- told{"look\n", make(chan struct{})} } // the first line, so there is room
+
+// Ended reports whether nothing looks any more, as after the target began again.
+func (w *Watch) Ended() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Ready waits until [Watch.Look] has looked at the target, and returns what it has. recorded says that the command
 // is recorded from now on.
 func (w *Watch) Ready(ctx context.Context) (b Before, recorded bool, err error) {
 	raw, err := w.out.wait(ctx)
