@@ -129,7 +129,7 @@ func (r receipts) standBy() {
 // prepare starts what will look at the target; nil where nothing can.
 func (r receipts) prepare() *receipt.Watch {
 	o := r.m.State()
-	if o == nil || r.m.opts.DB == nil || !o.Caps.Procfs || r.m.Config.Receipts == config.ReceiptsOff || r.m.Config.Credential != "" {
+	if o == nil || r.m.working.Err() != nil || r.m.opts.DB == nil || !o.Caps.Procfs || r.m.Config.Receipts == config.ReceiptsOff || r.m.Config.Credential != "" {
 		return nil
 	}
 	w, err := receipt.Prepare(r.m.working, r.m.Target, backend.Environ(o.Caps))
