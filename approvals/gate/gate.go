@@ -299,7 +299,7 @@ func (g *Gate) verdict(req approvals.Request) risk.Verdict {
 			// on facts outside its text.
 			return risk.Verdict{
 				Risk: risk.Max(v.Risk, risk.Low), Effects: append(v.Effects, risk.EffectUnknown),
-				Reasons: []string{"its text only reads, and the tool does not run it as a read"},
+				Reasons: []string{"its text only reads, but it can't run as a read here"},
 			}
 		}
 		if v.ReadOnly && !req.Action.Private() {

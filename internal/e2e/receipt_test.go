@@ -95,8 +95,7 @@ func TestACommandThatTheBotDidNotSeeEndHasAReceipt(t *testing.T) {
 func TestWhatStandsByForAReceiptEndsWithTheBot(t *testing.T) {
 	engine := enginetest.Docker(t)
 	box := engine.Run(t, enginetest.Debian)
-	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("touch /tmp/one")}}}}).enter(t,
-		fmt.Sprintf("agent: {target: box}\ntargets:\n  box: {kind: container, container: %s, engine: %q, tmux: false, approvers: [oncall]}\ngroups:\n  oncall: {web: [alice, bob]}\n", box, engine.Host))
+	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("touch /tmp/one")}}}}).enter(t, boxConfig(engine, box, ""))
 	stands := func() int {
 		return strings.Count(engine.CLI(t, "exec", box, "sh", "-c", "cat /proc/[0-9]*/comm || true"), "perl")
 	}
@@ -106,19 +105,24 @@ func TestWhatStandsByForAReceiptEndsWithTheBot(t *testing.T) {
 	eventually(t, "it ends", func() bool { return stands() == 0 }, func() string { return "" })
 }
 
+// boxConfig is a configuration whose target is a container.
+func boxConfig(e *enginetest.Engine, box, more string) string {
+	return fmt.Sprintf("agent: {target: box}\ntargets:\n  box: {kind: container, container: %s, engine: %q, tmux: false, %sapprovers: [oncall]}\ngroups:\n  oncall: {web: [alice, bob]}\n", box, e.Host, more)
+}
+
 // TestWhatAReceiptCosts says how long an approved command that takes 100 ms takes with and without a receipt,
 // from the press to the result.
 func TestWhatAReceiptCosts(t *testing.T) {
 	needstest.Long(t)
-	const n = 40
+	const n = 30
 	bots := map[string]*chatter{}
 	engine := enginetest.Docker(t)
-	box := fmt.Sprintf("agent: {target: box}\ntargets:\n  box: {kind: container, container: %s, engine: %q, tmux: false, rehearse: off, %%sapprovers: [oncall]}\ngroups:\n  oncall: {web: [alice, bob]}\n", engine.Run(t, enginetest.Debian), engine.Host)
+	box := engine.Run(t, enginetest.Debian)
 	for name, config := range map[string]string{
 		"without":                strings.Replace(plainConfig, "tmux: false, ", "tmux: false, rehearse: off, receipts: off, ", 1),
 		"with":                   strings.Replace(plainConfig, "tmux: false, ", "tmux: false, rehearse: off, ", 1),
-		"without, in containers": fmt.Sprintf(box, "receipts: off, "),
-		"with, in containers":    fmt.Sprintf(box, ""), // compared
+		"without, in containers": boxConfig(engine, box, "rehearse: off, receipts: off, "),
+		"with, in containers":    boxConfig(engine, box, "rehearse: off, "), // compared
 	} {
 		file := "/tmp/receipt-" + rand.Text()
 		t.Cleanup(func() { _ = os.Remove(file) })
@@ -134,7 +138,7 @@ func TestWhatAReceiptCosts(t *testing.T) {
 			if bobs[name] == nil {
 				bobs[name] = c.as("bob")
 			}
-			time.Sleep(500 * time.Millisecond) // a person reads the card
+			time.Sleep(250 * time.Millisecond) // a person reads the card
 			begin := time.Now()
 			bobs[name].click(id)
 			for !strings.Contains(c.lastCard(), "exit 0") {

@@ -198,3 +198,17 @@ func TestSecondLockInAContainer(t *testing.T) {
 	}
 	t.Logf("%d runs were held", held)
 }
+
+// In a container that may not trace processes, the lock can't leave a Unix socket open. A read that needs one asks
+// then, and doesn't fail.
+func TestAReadThatTheLockCannotHoldAsks(t *testing.T) {
+	engine := enginetest.Docker(t)
+	c := newCrew(t, part{"plain", []turn{{calls: []call{look("ls /")}}}}, part{"socket", []turn{{calls: []call{look("docker ps")}}}}).enter(t, boxConfig(engine, engine.Run(t, enginetest.Debian), ""))
+	c.tell("plain")
+	eventually(t, "it is held, so nobody is asked", func() bool { return c.ends() == 1 }, c.shown)
+	c.tell("socket")
+	c.sees("it can't run as a read here")
+	if len(c.buttons("approve:")) != 1 {
+		t.Error(c.shown())
+	}
+}

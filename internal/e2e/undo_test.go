@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"countersign/internal/needstest"
+	"countersign/targets/container/enginetest"
 )
 
 // tree is everything below a directory: kinds, modes, owners and content.
@@ -145,5 +146,62 @@ func TestEachKindOfChangeIsUndone(t *testing.T) {
 			c.as("bob").press("approve:")
 			eventually(t, "it is undone", func() bool { return state() == before }, func() string { return state() + c.shown() })
 		})
+	}
+}
+
+// localRepository makes, in a container of Debian, a package "countersign-e2e" of the versions 1 and 2 that apt-get
+// finds without a network.
+const localRepository = `set -e
+mkdir -p /repo/d/DEBIAN
+cd /repo
+for v in 1 2; do
+  printf 'Package: countersign-e2e\nVersion: %s\nArchitecture: all\nMaintainer: nobody <nobody@example.com>\nDescription: for a test\n' $v >d/DEBIAN/control
+  dpkg-deb -b d p$v.deb
+  printf 'Package: countersign-e2e\nVersion: %s\nArchitecture: all\nMaintainer: nobody <nobody@example.com>\nFilename: ./p%s.deb\nSize: %s\nSHA256: %s\nDescription: for a test\n\n' \
+    $v $v $(stat -c %s p$v.deb) $(sha256sum p$v.deb | cut -d' ' -f1) >>Packages
+done
+rm -f /etc/apt/sources.list.d/*
+echo 'deb [trusted=yes] file:/repo ./' >/etc/apt/sources.list
+apt-get update`
+
+// The same in a container that has packages and the client of an engine.
+func TestPackagesAndContainersAreUndone(t *testing.T) {
+	engine := enginetest.Docker(t)
+	client, err := exec.LookPath("docker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := strings.TrimPrefix(engine.Host, "unix://")
+	box := engine.Run(t, enginetest.Debian, "-v", socket+":/var/run/docker.sock", "-v", client+":/usr/bin/docker:ro", "--cap-add=SYS_PTRACE") // the lock can then leave a socket open
+	other := engine.Run(t, enginetest.Debian)
+	inside := func(text string) string { return engine.CLI(t, "exec", box, "sh", "-c", "{ :\n"+text+"\n} || true") }
+	inside(localRepository)
+	status := "docker inspect -f '{{.State.Status}}' " + other
+	version := "dpkg-query -W -f '${Version} ${db:Status-Status}' countersign-e2e 2>&1"
+	rows := []struct{ first, command, state, back string }{
+		{"", "apt-get install -y countersign-e2e=1", version, "One press back: apt-get purge -y countersign-e2e"},
+		{"apt-get install -y countersign-e2e=1", "apt-get install -y countersign-e2e", version, "One press back: apt-get install -y --allow-downgrades 'countersign-e2e=1'"},
+		{"apt-get install -y --allow-downgrades countersign-e2e=1", "apt-get remove -y countersign-e2e", version, "One press back: apt-get install -y --allow-downgrades 'countersign-e2e=1'"},
+		{"", "docker stop -t 0 " + other, status, "One press back: docker start " + other},
+		{"docker stop -t 0 " + other, "docker start " + other, status, "One press back: docker stop " + other},
+		{"docker start " + other, "docker pause " + other, status, "One press back: docker unpause " + other},
+	}
+	if !needstest.Whole(t) {
+		rows = []struct{ first, command, state, back string }{rows[0], rows[3]}
+	}
+	for _, tc := range rows {
+		inside(tc.first)
+		before := inside(tc.state)
+		c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell(tc.command)}}}}).enter(t, boxConfig(engine, box, ""))
+		c.previewed("do", tc.back)
+		c.as("bob").press("approve:")
+		c.sees("done run_shell")
+		if inside(tc.state) == before {
+			t.Fatalf("nothing happened\n%s", c.shown())
+		}
+		c.press("undo:")
+		c.sees("button: Approve")
+		c.as("bob").press("approve:")
+		eventually(t, "it is undone", func() bool { return inside(tc.state) == before }, func() string { return inside(tc.state) + c.shown() })
 	}
 }

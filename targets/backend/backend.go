@@ -142,6 +142,14 @@ type LockState struct {
 	By string
 	// Lacks lists, in sentences, what this lock does not cover, or why there is none.
 	Lacks []string
+	// NoSockets means that it can't leave single Unix sockets open, and NoDevices that it can't leave devices open
+	// for reading alone.
+	NoSockets, NoDevices bool
+}
+
+// Holds reports whether a process can run under a lock there.
+func (s LockState) Holds(l Lock) bool {
+	return s.By != "" && !(s.NoSockets && len(l.Sockets) > 0) && !(s.NoDevices && l.Devices)
 }
 
 // Process is a running process in its own process group.

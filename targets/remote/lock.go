@@ -416,7 +416,7 @@ func parseLock(token, out string) (launcher, backend.LockState) {
 		}
 	}
 	if n := len(why); n > 0 && why[n-1] == "" && path.IsAbs(l.program) {
-		return l, backend.LockState{By: l.by, Lacks: l.limitations(landlock)}
+		return l, backend.LockState{By: l.by, Lacks: l.limitations(landlock), NoSockets: l.silent() || !l.sockets, NoDevices: l.silent()}
 	}
 	if len(why) == 0 {
 		why = []string{"there is no perl, python3, bwrap or " + helperProgram + " on it"}
@@ -436,7 +436,7 @@ func (l launcher) limitations(landlock int) []string {
 	}
 	out := lock.Lacks(landlock)
 	if !l.sockets {
-		out = append(out, "the guard cannot look at a program's sockets, so a program that needs a Unix socket cannot be locked")
+		out = append(out, "the guard cannot look at a program's sockets, so a program that needs a Unix socket asks")
 	}
 	return out
 }

@@ -439,7 +439,8 @@ func (k *call) planRead(ctx context.Context, c tools.Call, a *approvals.Action, 
 	text := probe.Text()
 	text.Reach = func(risk.Hop) bool { return true } // the gate decides whether this person may connect there
 	v := k.t.cfg.Classify(text)
-	if k.read = v.Proves(text.Command, text.Locked); k.read && !k.linksLater {
+	k.read = v.Proves(text.Command, text.Locked) && (k.caps.Lock.By == "" || k.caps.Lock.Holds(*Lock(v.Needs))) // else it would be refused
+	if k.read && !k.linksLater {
 		private, err := k.linksToPrivate(ctx, text.Command, seen)
 		k.read = !private && err == nil
 	}
