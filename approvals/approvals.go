@@ -112,7 +112,11 @@ const ShellFact = "shell"
 // has typed anything.
 const ShellNew = "as the new pane starts it"
 
-// ByRunner is the value of "process" in Action.Env of a command that the runner of a host starts,
+// ProcessFact is the key in Action.Env for the environment of a command that runs as a process of its own: what
+// the bot makes is named by its hash.
+const ProcessFact = "process"
+
+// ByRunner is the value of [ProcessFact] in Action.Env of a command that the runner of a host starts,
 // which makes its environment.
 const ByRunner = "as the runner starts it"
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"countersign/approvals"
@@ -46,7 +47,7 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 	case f = <-found:
 	case <-ctx.Done(): // a target that does not answer
 	}
-	p := impact.Preview(a, r, err, f.predicted)
+	p := impact.Preview(a, o.Caps.Home, r, err, f.predicted)
 	if f.way.Kind == "" && p.Evidence == approvals.Rehearsed {
 		f.way = impact.BackFromFiles(r)
 	}
@@ -72,7 +73,7 @@ func (s Set) previewSteps(ctx context.Context, plan approvals.Action) approvals.
 	if rehearsal.Lasting(err) {
 		return approvals.Preview{}
 	}
-	return impact.Preview(a, r, err, "")
+	return impact.Preview(a, o.Caps.Home, r, err, "")
 }
 
 // together is one command that does what some steps do in order, up to the first that fails. ok is false if
@@ -154,7 +155,7 @@ func (l looker) start(ctx context.Context, command string, lock *backend.Lock) (
 	if err == nil && r.Killed {
 		err = fmt.Errorf("the look took too long: %w", context.Cause(ctx))
 	}
-	if err == nil && len(r.Hits) > 0 {
+	if err == nil && slices.ContainsFunc(r.Hits, func(h backend.Hit) bool { return !h.OfCache(l.open.Caps.Home) }) {
 		err = errHeld
 	}
 	return out.String(), r.Code, err

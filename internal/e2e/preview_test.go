@@ -1,12 +1,17 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -193,4 +198,65 @@ func TestACardOfAPlanSaysWhatItsStepsDoTogether(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a program has for itself in the home directory counts for the look, too: here kubectl's cluster, and its
+// cache, which a look can't fill.
+func TestACardSaysWhatAClusterHas(t *testing.T) {
+	t.Parallel()
+	needstest.Program(t, "kubectl", "apt-get install kubernetes-client")
+	replicas := 2
+	var mu sync.Mutex
+	answers := map[string]string{
+		"/version":      `{"major":"1","minor":"33","gitVersion":"v1.33.0"}`,
+		"/api":          `{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[]}`,
+		"/api/v1":       `{"kind":"APIResourceList","groupVersion":"v1","resources":[]}`,
+		"/apis":         `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}]}`,
+		"/apis/apps/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"deployments","singularName":"deployment","namespaced":true,"kind":"Deployment","verbs":["get","list","patch","update"]},{"name":"deployments/scale","namespaced":true,"group":"autoscaling","version":"v1","kind":"Scale","verbs":["get","patch","update"]}]}`,
+	}
+	cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		meta := `"metadata":{"name":"web","namespace":"default","resourceVersion":"1","creationTimestamp":"2026-01-02T03:04:05Z"}`
+		switch body, known := answers[r.URL.Path]; {
+		case known:
+			_, _ = io.WriteString(w, body)
+		case r.URL.Path == "/apis/apps/v1/namespaces/default/deployments/web":
+			_, _ = fmt.Fprintf(w, `{"kind":"Deployment","apiVersion":"apps/v1",%s,"spec":{"replicas":%d}}`, meta, replicas)
+		case r.URL.Path == "/apis/apps/v1/namespaces/default/deployments/web/scale":
+			var wanted struct {
+				Spec struct {
+					Replicas *int `json:"replicas"`
+				} `json:"spec"`
+			}
+			if r.Method != http.MethodGet && json.NewDecoder(r.Body).Decode(&wanted) == nil && wanted.Spec.Replicas != nil {
+				replicas = *wanted.Spec.Replicas
+			}
+			_, _ = fmt.Fprintf(w, `{"kind":"Scale","apiVersion":"autoscaling/v1",%s,"spec":{"replicas":%d}}`, meta, replicas)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(cluster.Close)
+	home := shortDir(t)
+	if err := os.MkdirAll(filepath.Join(home, ".kube"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".kube/config"), []byte(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"`+cluster.URL+
+		`"}}],"contexts":[{"name":"shop","context":{"cluster":"c"}}],"current-context":"shop"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("kubectl scale deployment/web --replicas=5")}}}}).enter(t, plainConfig, "HOME="+home)
+	c.previewed("do", "Predicted: would scale Deployment/web in default from 2 to 5 replicas\nin the context shop\nOne press back: kubectl scale deployment/web --replicas=2")
+	now := func() int { mu.Lock(); defer mu.Unlock(); return replicas }
+	if now() != 2 {
+		t.Error("it ran before anybody approved it")
+	}
+	c.as("bob").press("approve:")
+	eventually(t, "it is scaled", func() bool { return now() == 5 }, c.shown)
+	c.press("undo:")
+	c.sees("button: Approve")
+	c.as("bob").press("approve:")
+	eventually(t, "it is undone", func() bool { return now() == 2 }, c.shown)
 }

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -101,6 +102,21 @@ type Hit struct {
 	Name string // a path, a process, or an address; may be empty
 }
 
+// OfCache reports whether a program wanted to change its own cache or settings below a home directory, which it
+// works without.
+func (h Hit) OfCache(home string) bool {
+	return (h.Kind == HitWrite || h.Kind == HitChange) && IsCache(home, h.Name)
+}
+
+// IsCache reports whether a path is of a program's cache or settings below a home directory: ~/.config/procps,
+// ~/.cache.
+func IsCache(home, path string) bool {
+	rest, below := strings.CutPrefix(path, strings.TrimSuffix(home, "/")+"/.")
+	return below && slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool {
+		return rest == dir || strings.HasPrefix(rest, dir+"/")
+	})
+}
+
 // HitKind is the kind of an attempt.
 type HitKind string
 
@@ -149,7 +165,7 @@ type LockState struct {
 
 // Holds reports whether a process can run under a lock there.
 func (s LockState) Holds(l Lock) bool {
-	return s.By != "" && !(s.NoSockets && len(l.Sockets) > 0) && !(s.NoDevices && l.Devices)
+	return s.By != "" && (!s.NoSockets || len(l.Sockets) == 0) && (!s.NoDevices || !l.Devices)
 }
 
 // Process is a running process in its own process group.

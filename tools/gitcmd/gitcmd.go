@@ -243,7 +243,7 @@ func (t *tool) prepare(ctx context.Context, c tools.Call) (*prepared, error) {
 	if k.change {
 		k.action.Kind, k.action.Path = approvals.KindShell, ""
 	}
-	k.action.Env = map[string]string{"process": environmentHash(k.env)}
+	k.action.Env = map[string]string{approvals.ProcessFact: environmentHash(k.env)}
 	k.action.Preview = strings.Join(f.preview, "\n")
 	return k, nil
 }

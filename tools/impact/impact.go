@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"countersign/approvals"
 	"countersign/approvals/argv"
@@ -85,7 +86,7 @@ func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Run
 	// Rights that the command would have and its reads don't.
 	p.lifted = as != "" && as != a.User
 	prog, ok := lookup(words[0].Text)
-	if !ok || prog.own && (p.lifted || len(a.Env) > 0) {
+	if !ok || prog.own && (p.lifted || hasOwnEnvironment(a)) {
 		return p.text()
 	}
 	args, ok := argv.ParseArgs(prog.options, words[1:])
@@ -98,6 +99,16 @@ func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Run
 		p.add("this was read outside the pane: what its shell has exported was not in force")
 	}
 	return p.text()
+}
+
+// hasOwnEnvironment reports whether an action's environment is another than that of reads.
+func hasOwnEnvironment(a approvals.Action) bool {
+	for k, v := range a.Env {
+		if k != approvals.ProcessFact && k != approvals.ShellFact || v == approvals.ByRunner {
+			return true
+		}
+	}
+	return false
 }
 
 // call is one command, ready to be spoken of.
@@ -166,6 +177,17 @@ func (p *probe) list(things []string) {
 		}
 		p.add("  %s", t)
 	}
+}
+
+// together is one line of a heading and the things, where they fit, since a card has few lines; else it is
+// the heading and [probe.list].
+func (p *probe) together(heading string, things []string) {
+	if one := heading + ": " + strings.Join(things, ", "); utf8.RuneCountInString(one) <= maxLine/2 && len(things) <= maxShown {
+		p.add("%s", one)
+		return
+	}
+	p.add("%s:", heading)
+	p.list(things)
 }
 
 func (p *probe) text() string {

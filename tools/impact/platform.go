@@ -26,18 +26,19 @@ func sayKubectl(ctx context.Context, p *probe, c call) {
 	case "scale":
 		to, ok := c.Value("--replicas")
 		if list, found := p.objects(ctx, c, scope, things, "NOW:.spec.replicas"); ok && found {
-			for i, o := range list {
-				if f := strings.Fields(o); len(f) == 4 {
-					list[i] = fmt.Sprintf("%s/%s: %s -> %s replicas", f[0], f[1], f[3], to)
-				}
-			}
-			p.listed(list, "would scale")
+			p.listed(list, "would scale", func(f []string) string { return fmt.Sprintf("%s from %s to %s replicas", object(f), f[3], to) })
 		}
 	case "rollout":
 		if what := c.Operand(1); len(things) > 1 && slices.Contains([]string{"restart", "undo", "pause", "resume"}, what) {
 			list, found := p.objects(ctx, c, scope, things[1:], "READY:.status.readyReplicas,WANTED:.spec.replicas")
 			if found {
-				p.listed(list, "would "+what+" (kind, name, namespace, replicas ready and wanted)")
+				p.listed(list, "would "+what, func(f []string) string {
+					ready := f[3]
+					if ready == none {
+						ready = "0"
+					}
+					return fmt.Sprintf("%s (%s of %s ready)", object(f), ready, f[len(f)-1])
+				})
 			}
 			if what == "undo" {
 				if rows, ok := p.rows(ctx, "kubectl rollout history"+scope+" "+join(things[1:])); ok {
@@ -57,14 +58,33 @@ func sayKubectl(ctx context.Context, p *probe, c call) {
 	}
 }
 
-// listed says a number of objects, and lists them.
-func (p *probe) listed(list []string, what string) {
-	if len(list) == 0 {
-		p.add("kubectl finds none of the objects that are named")
-		return
+// none is what kubectl prints for what an object hasn't.
+const none = "<none>"
+
+// object names an object of [probe.objects] as kubectl does.
+func object(f []string) string {
+	name := f[0] + "/" + f[1]
+	if f[2] != none {
+		name += " in " + f[2]
 	}
-	p.add("%s %s:", what, count(len(list), "object", "objects"))
-	p.list(list)
+	return name
+}
+
+// listed says what happens to objects. as says a row with at least four columns; others are names.
+func (p *probe) listed(list []string, what string, as func(f []string) string) {
+	for i, row := range list {
+		if f := strings.Fields(row); len(f) > 3 {
+			list[i] = as(f)
+		}
+	}
+	switch len(list) {
+	case 0:
+		p.add("kubectl finds none of the objects that are named")
+	case 1:
+		p.add("%s %s", what, list[0])
+	default:
+		p.together(what+" "+count(len(list), "object", "objects"), list)
+	}
 }
 
 // objects lists what kubectl finds, one object a line: kind, name, namespace and
@@ -79,9 +99,6 @@ func (p *probe) objects(ctx context.Context, c call, scope string, things []stri
 		all += "," + columns
 	}
 	if list, ok := p.rows(ctx, get+" --no-headers -o custom-columns="+all+" "+join(things)); ok {
-		for i := range list {
-			list[i] = strings.Join(strings.Fields(list[i]), " ")
-		}
 		return list, true
 	}
 	// Of secrets only the names are proven to be harmless.
@@ -100,7 +117,9 @@ func (p *probe) sayDelete(ctx context.Context, c call, scope string, things []st
 	if !ok {
 		return
 	}
-	p.listed(list, "would delete")
+	p.listed(list, "would delete", func(f []string) string {
+		return object(f) + ", created " + strings.Replace(strings.TrimSuffix(f[3], "Z"), "T", " ", 1) + " UTC"
+	})
 	if kind := things[0]; len(list) > 0 && slices.Contains([]string{"namespace", "namespaces", "ns"}, strings.SplitN(kind, "/", 2)[0]) {
 		names := things[1:]
 		if _, name, ok := strings.Cut(kind, "/"); ok {
@@ -122,7 +141,7 @@ func (p *probe) sayNodes(ctx context.Context, c call, scope, verb string, nodes 
 	if !ok {
 		return
 	}
-	p.listed(list, "would "+verb)
+	p.listed(list, "would "+verb, func(f []string) string { return "node " + f[0] + " (" + f[1] + ")" })
 	if verb != "drain" {
 		return
 	}
@@ -168,8 +187,7 @@ func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
 			continue
 		}
 		if list := manifest(out); len(list) > 0 {
-			p.add("would %s %s from %s:", verb, count(len(list), "object", "objects"), show(f))
-			p.list(list)
+			p.together(fmt.Sprintf("would %s %s from %s", verb, count(len(list), "object", "objects"), show(f)), list)
 		}
 	}
 }
@@ -238,11 +256,10 @@ func sayHelm(ctx context.Context, p *probe, c call) {
 			list[i] = strings.Join(strings.Fields(list[i]), " ")
 		}
 		if verb == "rollback" && c.Operand(2) != "" && c.Operand(2) != "0" {
-			p.add("would go back to revision %s; the newest ones:", show(c.Operand(2)))
+			p.together(fmt.Sprintf("would go back to revision %s; the newest ones", show(c.Operand(2))), list)
 		} else {
-			p.add("revisions of %s, the last is in force:", show(release))
+			p.together(fmt.Sprintf("revisions of %s, the last is in force", show(release)), list)
 		}
-		p.list(list)
 	case verb == "upgrade" && c.Has("-i", "--install"):
 		return // that it isn't there can't be told from an error
 	}
@@ -315,11 +332,14 @@ func (p *probe) sayCompose(ctx context.Context, c call) {
 	if !ok || len(list) == 0 {
 		return
 	}
-	p.add("would %s %s of the project:", verb, count(len(list)-1, "container", "containers"))
 	for i := range list {
 		list[i] = strings.Join(strings.Fields(list[i]), " ")
 	}
-	p.list(list[1:])
+	what := verb
+	if verb == "down" {
+		what = "take down"
+	}
+	p.together(fmt.Sprintf("would %s %s of the project", what, count(len(list)-1, "container", "containers")), list[1:])
 	if verb == "down" && c.Has("-v", "--volumes") {
 		p.add("the volumes of the project would go, too")
 	}
@@ -360,8 +380,7 @@ func sayGit(ctx context.Context, p *probe, c call) {
 		if len(list) == 100 {
 			n = "100 commits or more"
 		}
-		p.add("%s %s:", what, n)
-		p.list(list)
+		p.together(what+" "+n, list)
 	}
 	verb := c.Operand(0)
 	if len(c.Operands) == 0 {
@@ -482,8 +501,7 @@ func sayTerraform(ctx context.Context, p *probe, c call) {
 		p.add("would destroy %s and what depends on them; the state holds %s", some(t), count(len(list), "resource", "resources"))
 		return
 	}
-	p.add("would destroy %s:", count(len(list), "resource", "resources"))
-	p.list(list)
+	p.together("would destroy "+count(len(list), "resource", "resources"), list)
 }
 
 // change is an SQL statement that takes rows of one table; its name is folded to

@@ -14,9 +14,9 @@ import (
 
 // Preview chooses what people are shown: what was rehearsed, if that is all that the command does; else
 // what was predicted, "" if nothing was; else why nobody knows, and what is known at least. err is why
-// there was no rehearsal.
-func Preview(a approvals.Action, r rehearsal.Report, err error, predicted string) approvals.Preview {
-	p := evidence(a, r, err, predicted)
+// there was no rehearsal, and home the account's home directory.
+func Preview(a approvals.Action, home string, r rehearsal.Report, err error, predicted string) approvals.Preview {
+	p := evidence(a, home, r, err, predicted)
 	var changed []string
 	for _, c := range r.Changes {
 		changed = append(changed, c.Path)
@@ -25,7 +25,7 @@ func Preview(a approvals.Action, r rehearsal.Report, err error, predicted string
 	return p
 }
 
-func evidence(a approvals.Action, r rehearsal.Report, err error, predicted string) approvals.Preview {
+func evidence(a approvals.Action, home string, r rehearsal.Report, err error, predicted string) approvals.Preview {
 	elsewhere := reachesMissing(a, r)
 	switch {
 	case err == nil && r.Complete() && !elsewhere:
@@ -34,7 +34,9 @@ func evidence(a approvals.Action, r rehearsal.Report, err error, predicted strin
 		return approvals.Preview{Evidence: approvals.Predicted, Text: predicted}
 	case err == nil:
 		text := beyond(r, elsewhere) + ", which a rehearsal can't show"
-		if lines := (teller{strings.TrimRight(a.Dir, "/")}).effects(r.Changes); len(lines) > 0 {
+		// What a program keeps for itself says nothing about what else it does.
+		changes := slices.DeleteFunc(slices.Clone(r.Changes), func(c rehearsal.Change) bool { return backend.IsCache(home, c.Path) })
+		if lines := (teller{strings.TrimRight(a.Dir, "/")}).effects(changes); len(lines) > 0 {
 			text += ". File changes:\n" + strings.Join(bounded(lines), "\n")
 		}
 		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: text}

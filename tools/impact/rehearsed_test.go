@@ -75,20 +75,21 @@ func TestOnlyWhatAViewShowsWholeIsCalledRehearsed(t *testing.T) {
 		evidence  approvals.Evidence
 		want      string
 	}{
-		"all of it":           {report: rehearsal.Report{Changes: deleted}, predicted: "p", evidence: approvals.Rehearsed, want: "deletes /x (1 byte)"},
-		"a connection":        {report: rehearsal.Report{Changes: deleted, Hits: hit(backend.HitConnect, "")}, evidence: approvals.UnknownEffect, want: "it uses the network, which a rehearsal can't show. File changes:\ndeletes /x (1 byte)"},
-		"a socket":            {report: rehearsal.Report{Hits: hit(backend.HitConnect, "/run/docker.sock")}, evidence: approvals.UnknownEffect, want: "it connects to /run/docker.sock, which a rehearsal can't show"},
-		"predicted":           {report: rehearsal.Report{Hits: hit(backend.HitSignal, "")}, predicted: "ends nginx", evidence: approvals.Predicted, want: "ends nginx"},
-		"a process left":      {report: rehearsal.Report{Left: true, Hits: hit(backend.HitList, "")}, evidence: approvals.UnknownEffect, want: "it lists processes and leaves a process running, which a rehearsal can't show"},
-		"rights":              {report: rehearsal.Report{Rights: true, Code: 1}, evidence: approvals.UnknownEffect, want: "it uses sudo, which a rehearsal can't show"},
-		"no rehearsal":        {err: rehearsal.NoneError{Why: "took longer than 2 s"}, evidence: approvals.UnknownEffect, want: "not rehearsed (took longer than 2 s)"},
-		"a lost target":       {err: errors.New("lost"), evidence: approvals.UnknownEffect, want: "not rehearsed (the target didn't answer in time)"},
-		"where files lack":    {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /mnt/nas/a", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
-		"in a directory":      {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm a", dir: "/mnt/nas/b", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
-		"elsewhere":           {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /x", evidence: approvals.Rehearsed, want: "changes no files"},
-		"what the kernel has": {report: rehearsal.Report{Hits: hit(backend.HitWrite, "/proc/sys/vm/swappiness")}, evidence: approvals.UnknownEffect, want: "it changes /proc/sys/vm/swappiness, which a rehearsal can't show"},
+		"all of it":             {report: rehearsal.Report{Changes: deleted}, predicted: "p", evidence: approvals.Rehearsed, want: "deletes /x (1 byte)"},
+		"a connection":          {report: rehearsal.Report{Changes: deleted, Hits: hit(backend.HitConnect, "")}, evidence: approvals.UnknownEffect, want: "it uses the network, which a rehearsal can't show. File changes:\ndeletes /x (1 byte)"},
+		"a socket":              {report: rehearsal.Report{Hits: hit(backend.HitConnect, "/run/docker.sock")}, evidence: approvals.UnknownEffect, want: "it connects to /run/docker.sock, which a rehearsal can't show"},
+		"predicted":             {report: rehearsal.Report{Hits: hit(backend.HitSignal, "")}, predicted: "ends nginx", evidence: approvals.Predicted, want: "ends nginx"},
+		"a process left":        {report: rehearsal.Report{Left: true, Hits: hit(backend.HitList, "")}, evidence: approvals.UnknownEffect, want: "it lists processes and leaves a process running, which a rehearsal can't show"},
+		"rights":                {report: rehearsal.Report{Rights: true, Code: 1}, evidence: approvals.UnknownEffect, want: "it uses sudo, which a rehearsal can't show"},
+		"no rehearsal":          {err: rehearsal.NoneError{Why: "took longer than 2 s"}, evidence: approvals.UnknownEffect, want: "not rehearsed (took longer than 2 s)"},
+		"a lost target":         {err: errors.New("lost"), evidence: approvals.UnknownEffect, want: "not rehearsed (the target didn't answer in time)"},
+		"where files lack":      {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /mnt/nas/a", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
+		"in a directory":        {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm a", dir: "/mnt/nas/b", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
+		"elsewhere":             {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /x", evidence: approvals.Rehearsed, want: "changes no files"},
+		"a program's own cache": {report: rehearsal.Report{Hits: hit(backend.HitConnect, ""), Changes: []rehearsal.Change{{Path: "/root/.kube/cache/http/1", Kind: rehearsal.Deleted}}}, evidence: approvals.UnknownEffect, want: "it uses the network, which a rehearsal can't show"},
+		"what the kernel has":   {report: rehearsal.Report{Hits: hit(backend.HitWrite, "/proc/sys/vm/swappiness")}, evidence: approvals.UnknownEffect, want: "it changes /proc/sys/vm/swappiness, which a rehearsal can't show"},
 	} {
-		got := Preview(approvals.Action{Bytes: []byte(tc.text), Dir: tc.dir}, tc.report, tc.err, tc.predicted)
+		got := Preview(approvals.Action{Bytes: []byte(tc.text), Dir: tc.dir}, "/root", tc.report, tc.err, tc.predicted)
 		if got.Evidence != tc.evidence || got.Text != tc.want {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -125,10 +126,10 @@ func (s simulator) Simulate(_ context.Context, command string, server bool) (str
 
 func TestManifestsArePredictedByTheirCluster(t *testing.T) {
 	for command, want := range map[string]string{
-		"kubectl apply -n shop --context c1 -f web.yaml":            "cd -- /srv/app/ && kubectl apply --dry-run=server -n shop --context c1 -f web.yaml",
-		"kubectl create -R -f k8s/ --context c1":                    "cd -- /srv/app/ && kubectl create --dry-run=server --context c1 -R -f k8s/",
-		"kubectl apply --server-side -f a.yaml --context=c1":        "cd -- /srv/app/ && kubectl apply --dry-run=server --context c1 --server-side -f a.yaml",
-		"kubectl replace -f a.yaml --context c1":                    "cd -- /srv/app/ && kubectl replace --dry-run=server --context c1 -f a.yaml",
+		"kubectl apply -n shop --context c1 -f web.yaml":            "cd -- /srv/app/ && kubectl apply --dry-run=server -n shop --context c1 -f web.yaml 2>&1",
+		"kubectl create -R -f k8s/ --context c1":                    "cd -- /srv/app/ && kubectl create --dry-run=server --context c1 -R -f k8s/ 2>&1",
+		"kubectl apply --server-side -f a.yaml --context=c1":        "cd -- /srv/app/ && kubectl apply --dry-run=server --context c1 --server-side -f a.yaml 2>&1",
+		"kubectl replace -f a.yaml --context c1":                    "cd -- /srv/app/ && kubectl replace --dry-run=server --context c1 -f a.yaml 2>&1",
 		"kubectl apply -f https://example.com/a.yaml --context c1":  "",
 		"kubectl apply -f - --context c1":                           "",
 		"kubectl apply -k overlay --context c1":                     "",
@@ -141,8 +142,17 @@ func TestManifestsArePredictedByTheirCluster(t *testing.T) {
 		var ran []string
 		s := simulator{&fakeRunner{t: t, replies: map[string]reply{"head": {out: ""}}}, "deployment.apps/web configured (server dry run)\nservice/web created (server dry run)\n", &ran}
 		got := Of(t.Context(), shell(command), proves, s)
-		if strings.Join(ran, "; ") != want || want != "" && got != "the cluster tried 2 objects without storing it:\n  deployment.apps/web configured\n  service/web created" {
+		if strings.Join(ran, "; ") != want || want != "" && got != "the cluster tried it and stored nothing: deployment.apps/web configured, service/web created" {
 			t.Errorf("%s: %q, by %q", command, got, ran)
+		}
+	}
+}
+
+func TestWhatAClusterWouldRefuseIsSaid(t *testing.T) {
+	for _, said := range []string{`The Deployment "bad" is invalid: spec.replicas: Invalid value: -1`, "Error from server (Forbidden): no"} {
+		s := simulator{&fakeRunner{t: t}, "service/web created (server dry run)\n" + said + "\n", nil}
+		if got := Of(t.Context(), shell("kubectl apply -f a.yaml --context c1"), proves, s); got != "the cluster would refuse it: "+said+"\nthe cluster tried it and stored nothing: service/web created" {
+			t.Errorf("%q", got)
 		}
 	}
 }
@@ -168,7 +178,7 @@ func TestAPreviewKeepsWhatARehearsalChanged(t *testing.T) {
 		r.Changes = append(r.Changes, rehearsal.Change{Path: fmt.Sprintf("/srv/%d/%d/f", i/10, i), Kind: rehearsal.Created})
 	}
 	r.Changes = append(r.Changes, rehearsal.Change{Path: "/etc/cron.d/x", Kind: rehearsal.Created})
-	p := Preview(shell("x"), r, nil, "")
+	p := Preview(shell("x"), "/root", r, nil, "")
 	if len(p.Files) > 100 || !slices.Contains(p.Files, "/etc/cron.d/x") {
 		t.Errorf("%q", p.Files)
 	}

@@ -244,8 +244,7 @@ func (p *probe) processes(ctx context.Context, pids []string) {
 				list[i] = strings.Join(f[:2], " ") + ", since " + strings.Join(f[3:7], " ") + ": " + strings.Join(f[7:], " ")
 			}
 		}
-		p.add("would signal %s:", count(len(list), "process", "processes"))
-		p.list(list)
+		p.together("would signal "+count(len(list), "process", "processes"), list)
 	}
 }
 

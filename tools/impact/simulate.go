@@ -83,16 +83,29 @@ func (p *probe) simulateManifests(ctx context.Context, c call, scope, verb strin
 	if c.Has("-k", "--kustomize", "--prune", "--force") { // what these do besides is not simulated
 		return false
 	}
-	out, ok := p.simulate(ctx, p.in()+"kubectl "+verb+" --dry-run=server"+scope+
-		repeatOptions(c.Args, "-f", "--filename", "-R", "--recursive", "--server-side", "--force-conflicts", "--field-manager", "--validate"), true)
-	list := rows(out)
-	if !ok || len(list) == 0 {
+	s, can := p.runner.(Simulator)
+	if !can || ctx.Err() != nil {
 		return false
 	}
-	for i, row := range list {
-		list[i] = strings.TrimSuffix(row, " (server dry run)")
+	out, exit, err := s.Simulate(ctx, p.in()+"kubectl "+verb+" --dry-run=server"+scope+
+		repeatOptions(c.Args, "-f", "--filename", "-R", "--recursive", "--server-side", "--force-conflicts", "--field-manager", "--validate")+" 2>&1", true)
+	var would []string
+	refused := ""
+	for _, row := range rows(out) {
+		if did, ok := strings.CutSuffix(row, " (server dry run)"); ok {
+			would = append(would, did)
+		} else if refused == "" && (strings.HasPrefix(row, "Error from server") || strings.Contains(row, " is invalid: ")) {
+			refused = row
+		}
 	}
-	p.add("the cluster tried %s without storing it:", count(len(list), "object", "objects"))
-	p.list(list)
+	if err != nil || len(would) == 0 && refused == "" || exit != 0 && refused == "" {
+		return false
+	}
+	if refused != "" {
+		p.add("the cluster would refuse it: %s", refused)
+	}
+	if len(would) > 0 {
+		p.together("the cluster tried it and stored nothing", would)
+	}
 	return true
 }

@@ -80,7 +80,7 @@ func (b *bashTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
-		Bytes: []byte(args.Command), Args: c.Args, Env: map[string]string{"process": environmentHash(k.environ())},
+		Bytes: []byte(args.Command), Args: c.Args, Env: map[string]string{approvals.ProcessFact: environmentHash(k.environ())},
 	}
 	if !k.planRead(ctx, c, &a, seen) {
 		k.boundText = args.Command
@@ -121,7 +121,7 @@ func (k *call) runMerged(ctx context.Context, sink tools.Sink) (tools.Result, er
 func (k *call) mergedResult(wctx context.Context, res backend.Result, end ending, both *headTail, out *stream) (tools.Result, error) {
 	out.flush()
 	text, where := both.Text()
-	if tried := k.deniedAttempt(res); tried != "" {
+	if tried := k.deniedAttempt(res, text); tried != "" {
 		out.event(tools.Completed, "refused")
 		return tools.Result{Value: text, Text: text, Failed: true, Tried: tried}, nil
 	}

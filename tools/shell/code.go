@@ -113,7 +113,7 @@ func (x *codeTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	a := approvals.Action{
 		// Not shell text: the classifier understands no other language.
 		Tool: c.Name, Kind: approvals.KindChange, Target: t.cfg.Target.ID(), User: t.cfg.User,
-		Bytes: []byte(args.Code), Args: c.Args, Env: map[string]string{"process": environmentHash(k.environ())},
+		Bytes: []byte(args.Code), Args: c.Args, Env: map[string]string{approvals.ProcessFact: environmentHash(k.environ())},
 		Dir: k.binding.dir, Files: k.binding.files, Preview: "The program is the standard input of: " + k.args.Command,
 	}
 	return tools.Planned(a, approvals.Claim{}, t.noted(c, a, k.runMerged)), nil

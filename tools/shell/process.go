@@ -57,7 +57,7 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 			return tools.Result{}, tools.Failed("%s did not say where the names in this read lead, so what it printed is not shown; run it again", k.t.cfg.Target.ID())
 		}
 	}
-	if tried := k.deniedAttempt(res); tried != "" {
+	if tried := k.deniedAttempt(res, so, se); tried != "" {
 		out.event(tools.Info, "it is no read: it tried to "+tried+", which was refused")
 		out.event(tools.Completed, "refused")
 		return tools.Result{Value: result{Stdout: so, Stderr: se, State: "refused"}, Failed: true, Text: displayText(so, se, "refused"), Tried: tried}, nil
@@ -332,24 +332,25 @@ func (s *showQueue) wait(thread string) {
 	}
 }
 
-// deniedAttempt returns what a read attempted and the lock refused, so it is not a read; "" if
-// nothing, or nothing that its result depends on.
-func (k *call) deniedAttempt(res backend.Result) string {
-	if !k.read || len(res.Hits) == 0 || res.Code == 0 && !slices.ContainsFunc(res.Hits, func(h backend.Hit) bool { return !k.isCacheAccess(h) }) {
+// deniedAttempt returns what a read attempted and the lock refused, so it is not a read; "" if nothing, or
+// nothing that its result depends on, as far as what it printed tells.
+func (k *call) deniedAttempt(res backend.Result, printed ...string) string {
+	if !k.read || len(res.Hits) == 0 {
 		return ""
 	}
-	return lock.Sentence(res.Hits)
+	if slices.ContainsFunc(res.Hits, func(h backend.Hit) bool { return !h.OfCache(k.caps.Home) }) {
+		return lock.Sentence(res.Hits)
+	}
+	if said := strings.Join(printed, ""); res.Code != 0 && (said == "" || saysRefused(said)) {
+		return lock.Sentence(res.Hits)
+	}
+	return ""
 }
 
-// isCacheAccess reports whether a hit is a program's access to its own cache or settings, which it
-// works without: ~/.config/procps, ~/.cache.
-func (k *call) isCacheAccess(h backend.Hit) bool {
-	rest, below := strings.CutPrefix(h.Name, strings.TrimSuffix(k.caps.Home, "/")+"/.")
-	return below && len(rest) > 0 && (h.Kind == backend.HitWrite || h.Kind == backend.HitChange) &&
-		slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool {
-			return rest == dir ||
-				strings.HasPrefix(rest, dir+"/")
-		})
+// saysRefused reports whether a program says that something was refused.
+func saysRefused(printed string) bool {
+	printed = strings.ToLower(printed)
+	return slices.ContainsFunc([]string{"permission denied", "not permitted", "read-only file system"}, func(s string) bool { return strings.Contains(printed, s) })
 }
 
 // headWriter keeps the head of a stream and passes all of it on.

@@ -3,6 +3,7 @@ package shell_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,10 +118,18 @@ func TestAReadThatHitsItsLockSaysSo(t *testing.T) {
 		{"a file, and it ended well", []backend.Hit{{Kind: backend.HitWrite, Name: "/etc/x"}}, 0, "write to /etc/x"},
 		{"a habit", []backend.Hit{{Kind: backend.HitChange, Name: "/home/tester/.config/procps"}}, 0, ""},
 		{"a habit that it cannot do without", []backend.Hit{{Kind: backend.HitChange, Name: "/home/tester/.config/procps"}}, 2, "change /home/tester/.config/procps"},
+		{"a habit, and it fails for another reason", []backend.Hit{{Kind: backend.HitChange, Name: "/home/tester/.kube/cache/x"}}, 1, ""},
+		{"a habit, and it says that it was refused", []backend.Hit{{Kind: backend.HitChange, Name: "/home/tester/.kube/cache/y"}}, 1, "change /home/tester/.kube/cache/y"},
 		{"a file that only looks like one", []backend.Hit{{Kind: backend.HitWrite, Name: "/home/tester/.bashrc"}}, 0, "write to /home/tester/.bashrc"},
 		{"a connection", []backend.Hit{{Kind: backend.HitConnect}}, 0, "open a network connection"},
 	} {
-		target.Exec = func(context.Context, backend.Spec) (backend.Result, error) {
+		target.Exec = func(_ context.Context, s backend.Spec) (backend.Result, error) {
+			switch {
+			case strings.Contains(tc.rule, "another reason"):
+				_, _ = io.WriteString(s.Stderr, `Error from server (NotFound): pods "x" not found`)
+			case strings.Contains(tc.rule, "it was refused"):
+				_, _ = io.WriteString(s.Stderr, "mkdir y: Permission denied")
+			}
 			return backend.Result{Code: tc.code, Hits: tc.hits}, nil
 		}
 		out := toolstest.Run(t.Context(), t, reg, "run_shell", call("ls"))

@@ -287,7 +287,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		run = k.runInPane
 	}
 	if a.Pane == "" && !k.runsCertified {
-		a.Env["process"] = environmentHash(k.environ())
+		a.Env[approvals.ProcessFact] = environmentHash(k.environ())
 	}
 	if !k.read { // a proven read changes nothing, whatever the files contain
 		k.boundText = text
@@ -312,7 +312,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 
 // certified makes an action one that runs by a certificate, as the account for approved commands.
 func (k *call) certified(a *approvals.Action) {
-	a.User, a.Env["process"] = k.t.cfg.RunAs, approvals.ByRunner
+	a.User, a.Env[approvals.ProcessFact] = k.t.cfg.RunAs, approvals.ByRunner
 	if k.caps.Bash != "" {
 		a.Shell = "bash"
 	}
@@ -357,7 +357,7 @@ func (t *tool) planKnown(ctx context.Context, c tools.Call, k call) (tools.Plan,
 		k.notice = separateShellNote(text, k.dir)
 	}
 	k.known = true
-	a.Env["process"] = environmentHash(k.environ())
+	a.Env[approvals.ProcessFact] = environmentHash(k.environ())
 	a.Dir, a.Files = k.binding.dir, k.binding.files
 	return tools.Planned(a, k.args.Claim(), k.runProcess), true
 }
