@@ -205,3 +205,55 @@ func TestPackagesAndContainersAreUndone(t *testing.T) {
 		eventually(t, "it is undone", func() bool { return inside(tc.state) == before }, func() string { return inside(tc.state) + c.shown() })
 	}
 }
+
+// Units are undone by a real systemd, which also undoes a change on trial: that needs no bot.
+func TestUnitsAreUndone(t *testing.T) {
+	needstest.Long(t)
+	engine := enginetest.Docker(t)
+	box := engine.Boot(t)
+	inside := func(text string) string {
+		return engine.CLI(t, "exec", box, "sh", "-c", "{ :\n"+text+"\n} 2>&1 || true")
+	}
+	inside(`printf '[Service]\nExecStart=/bin/sleep 1000\n[Install]\nWantedBy=multi-user.target\n' >/usr/lib/systemd/system/demo.service
+systemctl daemon-reload; systemctl start demo`)
+	const state = "systemctl is-active demo; systemctl is-enabled demo"
+	config := boxConfig(engine, box, "") + "policy: {approve: {keep_within: 6s}}\n"
+	for _, tc := range []struct{ first, command, back string }{
+		{"", "systemctl stop demo", "systemctl start -- demo.service"},
+		{"systemctl stop demo", "systemctl start demo", "systemctl stop -- demo.service"},
+		{"systemctl start demo", "systemctl enable demo", "systemctl disable -- demo.service"},
+		{"systemctl enable demo", "systemctl disable --now demo", "systemctl enable -- demo.service && systemctl start -- demo.service"},
+		{"", "systemctl mask demo", "systemctl unmask -- demo.service"},
+		{"", "sudo systemctl stop demo", "sudo systemctl start -- demo.service"},
+	} {
+		inside(tc.first)
+		before := inside(state)
+		for _, by := range []string{"trial:", "approve:"} {
+			if by == "trial:" && !strings.Contains(tc.command, "stop") {
+				continue // each takes its 6 s
+			}
+			c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell(tc.command)}}}}).enter(t, config)
+			c.previewed("do", "One press back: "+tc.back)
+			c.as("bob").press(by)
+			c.sees("done run_shell")
+			if inside(state) == before {
+				t.Fatalf("%s: nothing happened\n%s", tc.command, c.shown())
+			}
+			undone := func() bool { return inside(state) == before }
+			if by == "approve:" {
+				c.press("undo:")
+				c.sees("button: Approve")
+				c.as("bob").press("approve:")
+				eventually(t, tc.command+" is undone", undone, func() string { return inside(state) + c.shown() })
+				continue
+			}
+			if units := inside("systemctl list-units --no-legend 'countersign-undo-*'"); !strings.Contains(units, "running") {
+				t.Errorf("%s: systemd has no unit that undoes it: %q", tc.command, units)
+			}
+			c.b.kill()
+			eventually(t, tc.command+" undoes itself", undone, func() string { return inside(state) + inside("systemctl --failed") })
+			c.again()
+			c.sees("Undone: nobody kept it")
+		}
+	}
+}

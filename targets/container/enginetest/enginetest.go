@@ -36,6 +36,9 @@ const (
 	Tiny = "cs-tiny:1"
 )
 
+// booted is an image with systemd and sudo; see [Engine.Boot].
+const booted = "cs-booted:1"
+
 // patience bounds every wait for an engine, and stopTime the wait for its end.
 const (
 	patience = 30 * time.Second
@@ -201,6 +204,27 @@ func (e *Engine) RunAs(t testing.TB, name, image string, args ...string) {
 	})
 }
 
+// Boot starts a container whose first process is systemd, and returns its name when its units run. The container
+// may change the machine's cgroups, as systemd does. It is removed with the test.
+func (e *Engine) Boot(t testing.TB, args ...string) string {
+	t.Helper()
+	e.load(t, booted)
+	name := "cs-" + unique()
+	argv := append([]string{
+		"run", "-d", "--name", name, "--network=none", "--tmpfs", "/run", "--tmpfs", "/run/lock", "-e", "container=docker",
+		"--cap-add=SYS_ADMIN", "--cap-add=SYS_PTRACE", "--security-opt", "seccomp=unconfined", "-v", "/sys/fs/cgroup:/sys/fs/cgroup:rw",
+	}, args...)
+	out, err := e.try(context.Background(), nil, append(argv, booted, "/lib/systemd/systemd")...)
+	t.Cleanup(func() { _, _ = e.try(context.Background(), nil, "rm", "-f", name) })
+	for end := time.Now().Add(patience); err == nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if out, _ = e.try(context.Background(), nil, "exec", name, "sh", "-c", "systemctl is-system-running || true"); strings.HasPrefix(out, "running") || strings.HasPrefix(out, "degraded") {
+			return name
+		}
+	}
+	needstest.Missing(t, fmt.Sprintf("systemd does not start in a container here: %v %s", err, out))
+	return ""
+}
+
 // Stop stops a container at once.
 func (e *Engine) Stop(t testing.TB, name string) { t.Helper(); e.CLI(t, "stop", "-t", "0", name) }
 
@@ -268,6 +292,8 @@ func (e *Engine) load(t testing.TB, image string) {
 		path = e.arch.debian
 	case Tiny:
 		path = e.arch.tiny
+	case booted:
+		path = bootedArchive(t)
 	default:
 		t.Fatalf("enginetest has no image %q", image)
 	}

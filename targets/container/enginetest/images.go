@@ -40,6 +40,19 @@ func archives(t testing.TB) archiveSet {
 	return archiveSet{debian: kept[0], tiny: kept[1]}
 }
 
+// bootedArchive is a Debian with systemd and sudo.
+func bootedArchive(t testing.TB) string {
+	t.Helper()
+	const packages = "systemd,systemd-sysv,dbus,sudo,perl,procps"
+	return debiantest.Kept(t, packages, []string{"booted"}, func(ctx context.Context, work string, parts []string) error {
+		root := filepath.Join(work, "root")
+		if err := debiantest.Bootstrap(ctx, root, packages); err != nil {
+			return err
+		}
+		return debiantest.Pack(ctx, root, parts[0], "./usr/share/doc/*")
+	})[0]
+}
+
 // buildTiny makes an image of one static busybox and its links.
 func buildTiny(ctx context.Context, busybox, path string) (err error) {
 	bin, err := os.ReadFile(busybox)
