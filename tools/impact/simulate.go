@@ -15,23 +15,23 @@ type Simulator interface {
 	Simulate(ctx context.Context, command string, server bool) (stdout string, exit int, err error)
 }
 
-// simulate asks a program for a simulation, or its server. ok is false where none was made.
-func (p *probe) simulate(ctx context.Context, command string, server bool) (out string, ok bool) {
+// simulate asks a program for a simulation, or its server. done is false where none was made.
+func (p *probe) simulate(ctx context.Context, command string, server bool) (out string, exit int, done bool) {
 	s, can := p.runner.(Simulator)
 	if !can || ctx.Err() != nil {
-		return "", false
+		return "", 0, false
 	}
 	out, exit, err := s.Simulate(ctx, command, server)
-	return out, err == nil && exit == 0
+	return out, exit, err == nil
 }
 
 // simulateApt says what apt-get(8) would do, by its option -s: "Inst NAME [OLD] (NEW ...)", "Remv NAME
 // [OLD]" and "Purg NAME [OLD]" are its rows.
 func simulateApt(ctx context.Context, p *probe, c call) bool {
 	verb, names := c.Operand(0), c.Texts(1)
-	out, ok := p.simulate(ctx, "apt-get -s -q -y"+repeatOptions(c.Args, "--purge", "--no-install-recommends", "--allow-downgrades", "--reinstall", "--only-upgrade",
+	out, exit, done := p.simulate(ctx, "apt-get -s -q -y"+repeatOptions(c.Args, "--purge", "--no-install-recommends", "--allow-downgrades", "--reinstall", "--only-upgrade",
 		"--autoremove", "--auto-remove", "--no-install-suggests")+" "+quoted(verb)+" -- "+join(names), false)
-	if !ok {
+	if !done || exit != 0 {
 		return false
 	}
 	var installs, upgrades, removes []string
@@ -83,11 +83,7 @@ func (p *probe) simulateManifests(ctx context.Context, c call, scope, verb strin
 	if c.Has("-k", "--kustomize", "--prune", "--force") { // what these do besides is not simulated
 		return false
 	}
-	s, can := p.runner.(Simulator)
-	if !can || ctx.Err() != nil {
-		return false
-	}
-	out, exit, err := s.Simulate(ctx, p.in()+"kubectl "+verb+" --dry-run=server"+scope+
+	out, exit, done := p.simulate(ctx, p.in()+"kubectl "+verb+" --dry-run=server"+scope+
 		repeatOptions(c.Args, "-f", "--filename", "-R", "--recursive", "--server-side", "--force-conflicts", "--field-manager", "--validate")+" 2>&1", true)
 	var would []string
 	refused := ""
@@ -98,7 +94,7 @@ func (p *probe) simulateManifests(ctx context.Context, c call, scope, verb strin
 			refused = row
 		}
 	}
-	if err != nil || len(would) == 0 && refused == "" || exit != 0 && refused == "" {
+	if !done || refused == "" && (exit != 0 || len(would) == 0) {
 		return false
 	}
 	if refused != "" {
