@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/andygrunwald/go-jira"
 	"github.com/google/go-github/v84/github"
 	gitlab "gitlab.com/gitlab-org/api/client-go"
 
@@ -121,7 +122,7 @@ func TestACommentIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// The vendors' own clients read the double.
+// The vendors' own clients read the double, and for Jira, which has none in Go, the most used one.
 func TestTheDoubleSpeaksTheVendorsAPIs(t *testing.T) {
 	s := ticketstest.New(t)
 	s.Set("7", ticketstest.Ticket{Title: "Restart it", Labels: []string{"approved"}, Comments: []string{"first"}})
@@ -136,6 +137,19 @@ func TestTheDoubleSpeaksTheVendorsAPIs(t *testing.T) {
 	}
 	if list, _, err := hub.Issues.ListComments(t.Context(), "acme", "shop", 7, nil); err != nil || len(list) != 2 || list[1].GetBody() != "second" {
 		t.Errorf("%v, %v", list, err)
+	}
+	auth := jira.BasicAuthTransport{Username: ticketstest.User, Password: ticketstest.Token}
+	desk, err := jira.NewClient(auth.Client(), s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Set("OPS-1", ticketstest.Ticket{Title: "Restart it", Status: "Approved"})
+	task, _, err := desk.Issue.GetWithContext(t.Context(), "OPS-1", &jira.GetQueryOptions{Fields: "summary,status"})
+	if err != nil || task.Key != "OPS-1" || task.Fields.Summary != "Restart it" || task.Fields.Status.Name != "Approved" || task.Fields.Status.StatusCategory.Key != jira.StatusCategoryInProgress {
+		t.Errorf("%+v, %v", task, err)
+	}
+	if c, _, err := desk.Issue.AddCommentWithContext(t.Context(), "OPS-1", &jira.Comment{Body: "first"}); err != nil || c.Body != "first" || len(s.Comments("OPS-1")) != 1 {
+		t.Errorf("%+v, %v", c, err)
 	}
 	lab, err := gitlab.NewClient(ticketstest.Token, gitlab.WithBaseURL(s.URL+"/api/v4"))
 	if err != nil {

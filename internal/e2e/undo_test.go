@@ -194,6 +194,9 @@ func TestPackagesAndContainersAreUndone(t *testing.T) {
 		before := inside(tc.state)
 		c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell(tc.command)}}}}).enter(t, boxConfig(engine, box, ""))
 		c.previewed("do", tc.back)
+		if !strings.Contains(c.lastCard(), "Predicted: ") {
+			t.Errorf("%s: nothing is said of what is there\n%s", tc.command, c.lastCard())
+		}
 		c.as("bob").press("approve:")
 		c.sees("done run_shell")
 		if inside(tc.state) == before {

@@ -127,15 +127,24 @@ func refuse(w http.ResponseWriter, status int) {
 	answer(w, status, map[string]any{"message": http.StatusText(status)})
 }
 
-// body reads an object with exactly one text.
-func body(w http.ResponseWriter, r *http.Request, name string) (string, bool) {
-	var m map[string]string
-	d := json.NewDecoder(r.Body)
-	if d.Decode(&m) != nil || len(m) != 1 || m[name] == "" || r.Header.Get("Content-Type") != "application/json" {
+// body reads an object with a text, and maybe other things that its description has.
+func body(w http.ResponseWriter, r *http.Request, name string, also ...string) (text string, ok bool) {
+	var m map[string]json.RawMessage
+	err := json.NewDecoder(r.Body).Decode(&m)
+	if err == nil {
+		err = json.Unmarshal(m[name], &text)
+	}
+	for k := range m {
+		ok = k == name || slices.Contains(also, k)
+		if !ok {
+			break
+		}
+	}
+	if err != nil || !ok || text == "" || r.Header.Get("Content-Type") != "application/json" {
 		refuse(w, http.StatusBadRequest)
 		return "", false
 	}
-	return m[name], true
+	return text, true
 }
 
 func known(w http.ResponseWriter, r *http.Request, params ...string) bool {
@@ -191,7 +200,7 @@ func (s *Server) jiraComment(w http.ResponseWriter, r *http.Request) {
 	if !signedIn(w, r) || !known(w, r) {
 		return
 	}
-	text, ok := body(w, r, "body")
+	text, ok := body(w, r, "body", "author", "updateAuthor", "visibility", "properties") // as its description has a comment
 	if !ok {
 		return
 	}
