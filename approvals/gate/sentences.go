@@ -58,7 +58,7 @@ func saySignAt(link string) string {
 
 // saySignerNoApprover refuses the passkey of somebody who may not approve.
 func saySignerNoApprover(signer, who string) string {
-	return "You're signed in as " + signer + ", who can't approve this. It needs somebody in " + who + "."
+	return "You're signed in as " + signer + ", who can't approve this. It needs approval from " + who + "."
 }
 
 // sayOutdated refuses a vote on an old card.
@@ -120,12 +120,12 @@ func sayNoApprovers(target string) string {
 
 // sayOwnRequest refuses the requester's own approval.
 func sayOwnRequest(who string) string {
-	return "You can't approve this: you requested it. Somebody else in " + who + " can."
+	return "You can't approve this: you requested it. Ask " + who + "."
 }
 
 // sayNotApprover refuses somebody who is in none of the groups.
 func sayNotApprover(who string) string {
-	return "You can't approve this. It needs somebody in " + who + "."
+	return "You can't approve this. It needs approval from " + who + "."
 }
 
 // sayForbidden says that the policy forbids it by now.
@@ -133,7 +133,7 @@ func sayForbidden(why string) string { return "This can't be approved anymore: "
 
 // sayNotReviewer refuses a review.
 func sayNotReviewer(groups []string) string {
-	return "You can't review this. It needs somebody in " + strings.Join(groups, " or ") + "."
+	return "You can't review this. It needs a review by " + strings.Join(groups, " or ") + "."
 }
 
 // sayReviewedBy answers a second review.

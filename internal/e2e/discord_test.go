@@ -7,12 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/discord/discordfake"
+	"countersign/approvals/oncall/oncalltest"
+	"countersign/approvals/tickets/ticketstest"
 )
 
 // guild is a local Discord with a bot: alice is on call, bob is not.
@@ -302,4 +305,65 @@ func TestDiscord(t *testing.T) {
 	if out, errs, code := b.run("", "discord", "invite"); code != 0 || !strings.Contains(out, "client_id="+d.AppID()) || !strings.Contains(out, "Embed Links") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
+}
+
+// Who is on call, the change's ticket and the hand-over, in Discord.
+func TestDiscordAsksWhoIsOnCallForAChangeWithATicket(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	l := newLedger(t, map[string][]turn{"do it": {{calls: []call{shell("echo x >> " + ran)}}}})
+	g := newGuild(t, l.url)
+	rota, desk := oncalltest.New(t), ticketstest.New(t)
+	end := time.Now().UTC().Add(6 * time.Hour)
+	rota.Set("PRI", onCallShift("bob", end.Add(-7*time.Hour), end))
+	rota.Policy("EP", "PRI")
+	desk.Set("OPS-7", ticketstest.Ticket{Title: "Write it down", Status: "Approved"})
+	g.bot.configure(t, fmt.Sprintf(`%s
+oncall:
+  pagerduty: {url: %q, token_env: PD_TOKEN, fallback: oncall}
+tickets:
+  jira: {url: %q, user: %s, token_env: JIRA_TOKEN, approved: [Approved]}
+people:
+  bob@example.com: {discord: [%q]}
+`, strings.Replace(g.config, "approvers: [oncall]", "approvers: [{oncall: pagerduty, schedule: PRI, level: 1}], approve: {require: ticket}", 1), rota.URL, desk.URL, ticketstest.User, g.bob))
+	g.bot.env = append(g.bot.env, pdToken, jiraToken)
+	g.start()
+	thread, err := g.Say(g.alice, g.channel, "<@"+g.BotID()+"> please do it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func() string { return g.shown(thread) }
+	sees := func(want string) {
+		t.Helper()
+		eventually(t, want, func() bool { return strings.Contains(shown(), want) }, shown)
+	}
+	sees("needs Bob, primary until ")
+	if all := g.Shown(thread); !slices.Contains(all[len(all)-1].Mentions, g.bob) {
+		t.Errorf("Bob isn't mentioned\n%s", shown())
+	}
+	if said := answered(g.press(g.bob, thread, "approve:")); !strings.Contains(said, "this needs a ticket") {
+		t.Error(said)
+	}
+	if _, err := g.Say(g.alice, thread, "<@"+g.BotID()+"> ticket OPS-7"); err != nil {
+		t.Fatal(err)
+	}
+	sees("OPS-7: Write it down (Approved)")
+	if said := answered(g.press(g.alice, thread, "approve:")); !strings.Contains(said, "Bob, primary until") {
+		t.Error(said)
+	}
+	g.press(g.bob, thread, "approve:")
+	sees("the end")
+	eventually(t, "the comment", func() bool { return len(desk.Comments("OPS-7")) == 1 }, shown)
+	if _, err := g.Say(g.alice, thread, "<@"+g.BotID()+"> handover"); err != nil {
+		t.Fatal(err)
+	}
+	sees("approved by bob")
+}
+
+// answered is the text of an answer to a press; "" is none.
+func answered(r discordfake.Response) string {
+	if r.Message == nil {
+		return ""
+	}
+	return r.Message.Content
 }

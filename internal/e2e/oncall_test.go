@@ -58,7 +58,7 @@ func TestWhoIsOnCallApproves(t *testing.T) {
 	speak("do")
 	c.sees("Who may approve: Bob, primary until " + clock)
 	for _, p := range []*chatter{carol, sam} {
-		if said := p.press("approve:"); !strings.Contains(said, "It needs somebody in Bob, primary until "+clock) {
+		if said := p.press("approve:"); !strings.Contains(said, "It needs approval from Bob, primary until "+clock) {
 			t.Error(said)
 		}
 	}
@@ -77,7 +77,7 @@ func TestWhoIsOnCallApproves(t *testing.T) {
 	c.sees("asks run_shell")
 	s.Set("PRI", onCallShift("carol", now.Add(-time.Hour), end))
 	c.sees("On call now, and asked to decide: **Carol, primary until " + clock + "**.")
-	if said := bob.press("approve:"); !strings.Contains(said, "It needs somebody in Carol, primary") {
+	if said := bob.press("approve:"); !strings.Contains(said, "It needs approval from Carol, primary") {
 		t.Error(said)
 	}
 	carol.press("approve:")
@@ -122,7 +122,7 @@ func TestAShiftChangesWhileARequestWaits(t *testing.T) {
 	}
 	s.Fault(nil)
 	c.sees("On call now, and asked to decide: **Carol, primary")
-	if said := c.as("bob").press("approve:"); !strings.Contains(said, "It needs somebody in Carol, primary") {
+	if said := c.as("bob").press("approve:"); !strings.Contains(said, "It needs approval from Carol, primary") {
 		t.Error(said)
 	}
 	c.as("carol").press("approve:")
