@@ -424,7 +424,7 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 		name: "psql DELETE without WHERE takes every row", command: `psql -d shop -c "DELETE FROM Orders;"`,
 		replies: map[string]reply{"psql": {out: "120000|34 MB\n"}},
 		ran:     []string{`psql -X -w -A -t -d shop -c "select reltuples, pg_size_pretty(pg_total_relation_size(oid)) from pg_class where relkind = 'r' and relname = 'orders'"`},
-		want:    "the table Orders has about 120000 rows, 34 MB by the server's statistics\nthere is no WHERE: every row of Orders",
+		want:    "the table Orders has about 120,000 rows, 34 MB by the server's statistics\nno WHERE: takes every row of Orders",
 	},
 	{
 		name: "mysql DROP says how large the table is", command: `mysql -h db.internal -e 'drop table app.users' shop`,

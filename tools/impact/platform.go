@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"countersign/approvals/argv"
@@ -530,7 +531,7 @@ func (p *probe) sayTable(verb, table, rest, about string) {
 		p.add("the table %s has %s by the server's statistics", show(table), show(about))
 	}
 	if (verb == "delete" || verb == "update") && !strings.Contains(strings.ToLower(rest), "where") {
-		p.add("there is no WHERE: every row of %s", show(table))
+		p.add("no WHERE: takes every row of %s", show(table))
 	}
 }
 
@@ -547,8 +548,9 @@ func sayPsql(ctx context.Context, p *probe, c call) {
 	about := ""
 	list, found := p.rows(ctx, "psql -X -w -A -t"+repeatOptions(c.Args, "-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+join2(c.Texts(0)))
 	if found && len(list) == 1 {
-		if n, room, ok := strings.Cut(list[0], "|"); ok && !strings.HasPrefix(n, "-") {
-			about = "about " + n + " rows, " + room
+		n, room, _ := strings.Cut(list[0], "|")
+		if f, err := strconv.ParseFloat(n, 64); err == nil && f >= 0 && f < 1e15 { // less: nobody has counted
+			about = "about " + count(int(f), "row", "rows") + ", " + room
 		}
 	}
 	p.sayTable(verb, table, rest, about)
