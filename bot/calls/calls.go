@@ -345,11 +345,15 @@ func (c *Calls) Wait(ctx context.Context, by chat.User, id string, seen chat.Exe
 			return out, ctx.Err()
 		}
 		if err != nil || left <= 0 || news(out.State, seen, since) {
+			if alone && out.State == chat.ExecWaiting { // it may end before it asks again
+				c.leave(id, by)
+			}
 			return out, err
 		}
 		if alone && !noted && out.State == chat.ExecWaiting {
 			noted = true
 			if err := c.heard(ctx, id); err != nil {
+				c.leave(id, by)
 				return out, err
 			}
 		}

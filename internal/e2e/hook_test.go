@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"countersign/client"
 )
 
 // hooked is a coding agent that asks by its hook.
@@ -405,3 +407,41 @@ func BenchmarkHook(b *testing.B) {
 }
 
 func first(out, _ string, _ int) string { return out }
+
+// A program that ends between two of its questions has no use for its card any more, either.
+func TestAProgramThatEndsBetweenItsQuestionsTakesItsCardWithIt(t *testing.T) {
+	t.Parallel()
+	b := newBot(t, plainConfig, newLedger(t, nil).url)
+	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"))
+	if !b.start() {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
+		t.Fatal(errs)
+	}
+	raw, err := os.ReadFile(filepath.Join(b.dir, "settings", "countersign", "client.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var account struct {
+		URL   string `json:"url"`
+		Token string `json:"token"`
+	}
+	if err := json.Unmarshal(raw, &account); err != nil || account.Token == "" {
+		t.Fatalf("%v, %s", err, raw)
+	}
+	// It asks and never waits.
+	call, err := client.New(account.URL, account.Token).Start(t.Context(), client.Request{
+		Task: "session", Tool: "allow_command", Args: json.RawMessage(`{"host":"box","dir":"/srv","command":"touch later"}`),
+		Caller: client.Caller{Way: client.WayHook, Program: "claude-code", Host: "box"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() bool {
+		list, _, _ := b.run("", "approvals")
+		return strings.Contains(list, call.Begun.Request)
+	}
+	eventually(t, "the card", open, func() string { list, errs, _ := b.run("", "approvals"); return list + errs })
+	eventually(t, "the card is gone", func() bool { return !open() }, b.log.String)
+}
