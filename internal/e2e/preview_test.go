@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"countersign/internal/needstest"
+	"countersign/targets/container/enginetest"
 )
 
 // cronOf is the file outside of a test's directory that its command "logs" makes.
@@ -259,4 +260,36 @@ func TestACardSaysWhatAClusterHas(t *testing.T) {
 	c.sees("button: Approve")
 	c.as("bob").press("approve:")
 	eventually(t, "it is undone", func() bool { return now() == 2 }, c.shown)
+}
+
+// An account that isn't root rehearses by one program under a real sudo, and is nobody else by it.
+func TestSudoRehearsesForAnotherAccount(t *testing.T) {
+	needstest.Long(t)
+	engine := enginetest.Docker(t)
+	box := engine.Boot(t)
+	inside := func(text string) string {
+		return engine.CLI(t, "exec", box, "sh", "-c", "{ :\n"+text+"\n} 2>&1 || true")
+	}
+	inside("mkdir -p /usr/libexec/countersign; useradd -m deploy; umask 227; echo 'deploy ALL=(root) NOPASSWD: /usr/libexec/countersign/countersign-lock view *' >/etc/sudoers.d/deploy")
+	engine.CLI(t, "cp", filepath.Join(programs(t, "countersign-lock"), "countersign-lock"), box+":/usr/libexec/countersign/countersign-lock")
+	inside("chown root:root /usr/libexec/countersign/countersign-lock; chmod 755 /usr/libexec/countersign/countersign-lock; su deploy -c 'mkdir ~/old; echo 1 >~/old/f'")
+	do := func(word, command string) part {
+		return part{word, []turn{{text: "I do it.", calls: []call{shell(command)}}}}
+	}
+	c := newCrew(t, do("mine", "rm -rf /home/deploy/old; id -un >/home/deploy/who"), do("others", "cat /etc/shadow; echo x >/etc/cron.d/x"), do("lifted", "sudo rm /home/deploy/old/f")).
+		enter(t, boxConfig(engine, box, "user: deploy, rehearse: sudo, "))
+	before := inside("ls -lR /home/deploy /etc/cron.d")
+	for _, tc := range []struct{ word, want string }{
+		{"mine", "Rehearsed: deletes old with 1 file (2 bytes)\ncreates who (7 bytes)"}, // "deploy"
+		{"others", "Rehearsed: fails with status "},
+		{"lifted", "Predicted: would remove 1 file"},
+	} {
+		c.previewed(tc.word, tc.want)
+		ended := c.ends()
+		c.as("bob").press("deny:")
+		eventually(t, "the end", func() bool { return c.ends() > ended }, c.shown)
+	}
+	if after := inside("ls -lR /home/deploy /etc/cron.d"); after != before {
+		t.Errorf("a rehearsal changed the target: %s", after)
+	}
 }
