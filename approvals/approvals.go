@@ -112,8 +112,8 @@ const ShellFact = "shell"
 // has typed anything.
 const ShellNew = "as the new pane starts it"
 
-// ProcessFact is the key in Action.Env for the environment of a command that runs as a process of its own: what
-// the bot makes is named by its hash.
+// ProcessFact is the key in Action.Env for the environment of a command that runs as a separate process: the hash
+// of what the bot makes, or [ByRunner].
 const ProcessFact = "process"
 
 // ByRunner is the value of [ProcessFact] in Action.Env of a command that the runner of a host starts,

@@ -182,7 +182,7 @@ func (c *Calls) Ask(ctx context.Context, by chat.User, groups []string, a chat.A
 			return chat.Called{}, err
 		}
 	}
-	now, err := c.Wait(ctx, by, id, "", 0)
+	now, _, err := c.wait(ctx, by, id, "", 0)
 	if err != nil {
 		return now, err
 	}
@@ -324,12 +324,20 @@ func (c *Calls) became(tx store.Tx, id string, row call) chat.Called {
 	return out
 }
 
-// Wait implements [chat.Calls].
+// Wait implements [chat.Calls]. Whoever has the answer that a call waits may end before they ask again, so each such
+// answer may be the last.
 func (c *Calls) Wait(ctx context.Context, by chat.User, id string, seen chat.ExecState, within time.Duration) (chat.Called, error) {
+	out, alone, err := c.wait(ctx, by, id, seen, within)
+	if ctx.Err() != nil || alone && out.State == chat.ExecWaiting {
+		c.leave(id, by)
+	}
+	return out, err
+}
+
+// wait is Wait without noting that its caller may have gone. alone is as the call has it.
+func (c *Calls) wait(ctx context.Context, by chat.User, id string, seen chat.ExecState, within time.Duration) (out chat.Called, alone bool, err error) {
 	begun, noted := time.Now(), false
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		var out chat.Called
-		alone := false
 		err := c.cfg.DB.View(ctx, func(tx store.Tx) error {
 			row, ok := store.Load[call](tx, callKey(id))
 			if !ok || row.User != by.ID {
@@ -341,20 +349,15 @@ func (c *Calls) Wait(ctx context.Context, by chat.User, id string, seen chat.Exe
 		since := time.Since(begun)
 		left := within - since
 		if ctx.Err() != nil {
-			c.leave(id, by)
-			return out, ctx.Err()
+			return out, alone, ctx.Err()
 		}
 		if err != nil || left <= 0 || news(out.State, seen, since) {
-			if alone && out.State == chat.ExecWaiting { // it may end before it asks again
-				c.leave(id, by)
-			}
-			return out, err
+			return out, alone, err
 		}
 		if alone && !noted && out.State == chat.ExecWaiting {
 			noted = true
 			if err := c.heard(ctx, id); err != nil {
-				c.leave(id, by)
-				return out, err
+				return out, alone, err
 			}
 		}
 		select {
@@ -406,7 +409,7 @@ func news(now, seen chat.ExecState, since time.Duration) bool {
 
 // Withdraw implements [chat.Calls].
 func (c *Calls) Withdraw(ctx context.Context, by chat.User, id string) error {
-	now, err := c.Wait(ctx, by, id, "", 0)
+	now, _, err := c.wait(ctx, by, id, "", 0)
 	if err != nil || now.State == chat.ExecDone || now.Thread == "" {
 		return err
 	}

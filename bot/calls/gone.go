@@ -41,7 +41,7 @@ func (c *Calls) leave(id string, by chat.User) {
 // Run takes back what programs have asked for that ended while they waited for the answer: they run it
 // themselves, so it would be of no use. It returns when ctx ends.
 func (c *Calls) Run(ctx context.Context) error {
-	var all []left
+	all := map[string]left{} // by call: each answer that leaves it open is one, and the newest counts
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -49,19 +49,16 @@ func (c *Calls) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case x := <-c.gone:
-			all = append(all, x)
+			all[x.id] = x
 			continue
 		case <-tick.C:
 		}
-		rest := all[:0]
-		for _, x := range all {
-			if c.cfg.Now().Sub(x.at) < grace {
-				rest = append(rest, x)
-				continue
+		for id, x := range all {
+			if c.cfg.Now().Sub(x.at) >= grace {
+				delete(all, id)
+				c.takeBack(ctx, x)
 			}
-			c.takeBack(ctx, x)
 		}
-		all = rest
 	}
 }
 

@@ -408,9 +408,9 @@ func BenchmarkHook(b *testing.B) {
 
 func first(out, _ string, _ int) string { return out }
 
-// A program that ends between two of its questions has no use for its card any more, either.
-func TestAProgramThatEndsBetweenItsQuestionsTakesItsCardWithIt(t *testing.T) {
-	t.Parallel()
+// newBotWithClient is a bot that runs, and whose client alice has signed in.
+func newBotWithClient(t *testing.T) *bot {
+	t.Helper()
 	b := newBot(t, plainConfig, newLedger(t, nil).url)
 	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"))
 	if !b.start() {
@@ -419,6 +419,13 @@ func TestAProgramThatEndsBetweenItsQuestionsTakesItsCardWithIt(t *testing.T) {
 	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
 		t.Fatal(errs)
 	}
+	return b
+}
+
+// A program that ends between two of its questions has no use for its card any more, either.
+func TestAProgramThatEndsBetweenItsQuestionsTakesItsCardWithIt(t *testing.T) {
+	t.Parallel()
+	b := newBotWithClient(t)
 	raw, err := os.ReadFile(filepath.Join(b.dir, "settings", "countersign", "client.json"))
 	if err != nil {
 		t.Fatal(err)

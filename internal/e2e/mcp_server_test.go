@@ -19,14 +19,7 @@ import (
 // somebody approves it, a denial with its reason, and a call that is taken back.
 func TestAnotherAgentAsksThroughTheGate(t *testing.T) {
 	t.Parallel()
-	b := newBot(t, plainConfig, newLedger(t, nil).url)
-	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"))
-	if !b.start() {
-		t.Fatalf("the bot does not start:\n%s", b.log)
-	}
-	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
-		t.Fatal(errs)
-	}
+	b := newBotWithClient(t)
 	var told, offered atomic.Int64
 	client := mcp.NewClient(&mcp.Implementation{Name: "coder", Title: "Coder: \u202e1.0", Version: "1"}, &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}},

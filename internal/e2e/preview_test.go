@@ -267,9 +267,7 @@ func TestSudoRehearsesForAnotherAccount(t *testing.T) {
 	needstest.Long(t)
 	engine := enginetest.Docker(t)
 	box := engine.Boot(t)
-	inside := func(text string) string {
-		return engine.CLI(t, "exec", box, "sh", "-c", "{ :\n"+text+"\n} 2>&1 || true")
-	}
+	inside := within(t, engine, box)
 	inside("mkdir -p /usr/libexec/countersign; useradd -m deploy; umask 227; echo 'deploy ALL=(root) NOPASSWD: /usr/libexec/countersign/countersign-lock view *' >/etc/sudoers.d/deploy")
 	engine.CLI(t, "cp", filepath.Join(programs(t, "countersign-lock"), "countersign-lock"), box+":/usr/libexec/countersign/countersign-lock")
 	inside("chown root:root /usr/libexec/countersign/countersign-lock; chmod 755 /usr/libexec/countersign/countersign-lock; su deploy -c 'mkdir ~/old; echo 1 >~/old/f'")

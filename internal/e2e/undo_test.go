@@ -164,6 +164,13 @@ rm -f /etc/apt/sources.list.d/*
 echo 'deb [trusted=yes] file:/repo ./' >/etc/apt/sources.list
 apt-get update`
 
+// within runs texts in a container, and returns what they print, however they end.
+func within(t *testing.T, e *enginetest.Engine, box string) func(text string) string {
+	return func(text string) string {
+		return e.CLI(t, "exec", box, "sh", "-c", "{ :\n"+text+"\n} 2>&1 || true")
+	}
+}
+
 // The same in a container that has packages and the client of an engine.
 func TestPackagesAndContainersAreUndone(t *testing.T) {
 	engine := enginetest.Docker(t)
@@ -174,7 +181,7 @@ func TestPackagesAndContainersAreUndone(t *testing.T) {
 	socket := strings.TrimPrefix(engine.Host, "unix://")
 	box := engine.Run(t, enginetest.Debian, "-v", socket+":/var/run/docker.sock", "-v", client+":/usr/bin/docker:ro", "--cap-add=SYS_PTRACE") // the lock can then leave a socket open
 	other := engine.Run(t, enginetest.Debian)
-	inside := func(text string) string { return engine.CLI(t, "exec", box, "sh", "-c", "{ :\n"+text+"\n} || true") }
+	inside := within(t, engine, box)
 	inside(localRepository)
 	status := "docker inspect -f '{{.State.Status}}' " + other
 	version := "dpkg-query -W -f '${Version} ${db:Status-Status}' countersign-e2e 2>&1"
@@ -214,9 +221,7 @@ func TestUnitsAreUndone(t *testing.T) {
 	needstest.Long(t)
 	engine := enginetest.Docker(t)
 	box := engine.Boot(t)
-	inside := func(text string) string {
-		return engine.CLI(t, "exec", box, "sh", "-c", "{ :\n"+text+"\n} 2>&1 || true")
-	}
+	inside := within(t, engine, box)
 	inside(`printf '[Service]\nExecStart=/bin/sleep 1000\n[Install]\nWantedBy=multi-user.target\n' >/usr/lib/systemd/system/demo.service
 systemctl daemon-reload; systemctl start demo`)
 	const state = "systemctl is-active demo; systemctl is-enabled demo"

@@ -103,16 +103,10 @@ type Hit struct {
 }
 
 // OfCache reports whether a program wanted to change its own cache or settings below a home directory, which it
-// works without.
+// works without: ~/.config/procps, ~/.cache.
 func (h Hit) OfCache(home string) bool {
-	return (h.Kind == HitWrite || h.Kind == HitChange) && IsCache(home, h.Name)
-}
-
-// IsCache reports whether a path is of a program's cache or settings below a home directory: ~/.config/procps,
-// ~/.cache.
-func IsCache(home, path string) bool {
-	rest, below := strings.CutPrefix(path, strings.TrimSuffix(home, "/")+"/.")
-	return below && slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool {
+	rest, below := strings.CutPrefix(h.Name, strings.TrimSuffix(home, "/")+"/.")
+	return below && (h.Kind == HitWrite || h.Kind == HitChange) && slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool {
 		return rest == dir || strings.HasPrefix(rest, dir+"/")
 	})
 }

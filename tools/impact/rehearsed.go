@@ -34,8 +34,7 @@ func evidence(a approvals.Action, home string, r rehearsal.Report, err error, pr
 		return approvals.Preview{Evidence: approvals.Predicted, Text: predicted}
 	case err == nil:
 		text := beyond(r, elsewhere) + ", which a rehearsal can't show"
-		// What a program keeps for itself says nothing about what else it does.
-		changes := slices.DeleteFunc(slices.Clone(r.Changes), func(c rehearsal.Change) bool { return backend.IsCache(home, c.Path) })
+		changes := slices.DeleteFunc(slices.Clone(r.Changes), func(c rehearsal.Change) bool { return isCached(home, c.Path) })
 		if lines := (teller{strings.TrimRight(a.Dir, "/")}).effects(changes); len(lines) > 0 {
 			text += ". File changes:\n" + strings.Join(bounded(lines), "\n")
 		}
@@ -45,6 +44,13 @@ func evidence(a approvals.Action, home string, r rehearsal.Report, err error, pr
 		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "not rehearsed (" + visible(none.Why, maxLine) + ")"}
 	}
 	return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "not rehearsed (the target didn't answer in time)"}
+}
+
+// isCached reports whether a file is in a cache below a home directory: nobody decides by what happens to it. Settings
+// and programs there are another matter.
+func isCached(home, p string) bool {
+	home = strings.TrimSuffix(home, "/")
+	return strings.HasPrefix(p, home+"/.cache/") || strings.HasPrefix(p, home+"/.kube/cache/")
 }
 
 // teller tells of changes to the people who know the working directory of the command.
