@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
@@ -123,33 +124,44 @@ func (l looker) proves(text string) bool { return l.judge(text).Proves(text, l.l
 
 // Read implements impact.Runner.
 func (l looker) Read(ctx context.Context, command string) (string, int, error) {
-	var lock *backend.Lock
-	if l.locked() {
-		lock = shell.Lock(l.judge(command).Needs)
+	v := l.judge(command)
+	if !v.Proves(command, l.locked()) {
+		return "", 0, errUnproven
 	}
-	return l.start(ctx, command, lock)
+	out := &firstBytes{max: impact.Output}
+	s := backend.Spec{Argv: l.argv(command), Dir: l.action.Dir, Stdout: out}
+	if l.locked() {
+		s.Lock = shell.Lock(v.Needs)
+	}
+	code, err := l.start(ctx, s)
+	return out.String(), code, err
 }
 
 // Simulate implements impact.Simulator.
-func (l looker) Simulate(ctx context.Context, command string, server bool) (string, int, error) {
+func (l looker) Simulate(ctx context.Context, s impact.Simulation) (string, int, error) {
 	if !l.locked() {
 		return "", 0, backend.ErrNoLock
 	}
-	out, code, err := l.start(ctx, command, &backend.Lock{Net: server})
+	out := &firstBytes{max: impact.Output}
+	code, err := l.start(ctx, backend.Spec{Argv: s.Argv(), Dir: "/", Stdout: out, Stderr: out, Lock: &backend.Lock{Net: s.Server()}})
 	if errors.Is(err, errHeld) { // it did without, for example without its cache
 		err = nil
 	}
-	return out, code, err
+	return out.String(), code, err
 }
 
-// errHeld means that the lock of a look refused it something.
-var errHeld = errors.New("the look was no read")
+var (
+	// errHeld means that the lock of a look refused it something.
+	errHeld = errors.New("the look was no read")
+	// errUnproven means that a look is not proven to only read.
+	errUnproven = errors.New("the look isn't proven to only read")
+)
 
-func (l looker) start(ctx context.Context, command string, lock *backend.Lock) (string, int, error) {
-	out := &firstBytes{max: impact.Output}
-	p, err := l.machine.Target.Start(ctx, backend.Spec{Argv: l.argv(command), Dir: l.action.Dir, Env: backend.Environ(l.open.Caps), Stdout: out, Lock: lock})
+func (l looker) start(ctx context.Context, s backend.Spec) (int, error) {
+	s.Env = backend.Environ(l.open.Caps)
+	p, err := l.machine.Target.Start(ctx, s)
 	if err != nil {
-		return "", 0, err
+		return 0, err
 	}
 	r, err := p.Wait()
 	if err == nil && r.Killed {
@@ -158,7 +170,7 @@ func (l looker) start(ctx context.Context, command string, lock *backend.Lock) (
 	if err == nil && slices.ContainsFunc(r.Hits, func(h backend.Hit) bool { return !h.OfCache(l.open.Caps.Home) }) {
 		err = errHeld
 	}
-	return out.String(), r.Code, err
+	return r.Code, err
 }
 
 // rehearse runs the command in a throwaway view of the target's files.
@@ -209,12 +221,16 @@ func (m *Machine) Rehearses(ctx context.Context, o *Opened) error {
 
 // firstBytes keeps the beginning of what is written.
 type firstBytes struct {
-	bytes.Buffer
 	max int
+
+	mu sync.Mutex
+	bytes.Buffer
 }
 
 // Write implements io.Writer.
 func (w *firstBytes) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if room := w.max - w.Len(); room > 0 {
 		_, _ = w.Buffer.Write(p[:min(room, len(p))])
 	}

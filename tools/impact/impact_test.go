@@ -326,27 +326,27 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 	{
 		name: "of secrets only names are read", command: "kubectl delete secret db --context c1",
 		replies: map[string]reply{"get": {out: "secret/db\n"}},
-		ran:     []string{"kubectl get --context c1 --ignore-not-found -o name secret db"},
+		ran:     []string{"kubectl get --context=c1 --ignore-not-found -o name secret db"},
 		want:    "would delete secret/db",
 	},
 	{
 		name: "deleting a namespace says what is in it", command: "kubectl delete ns shop --context c1",
 		replies: map[string]reply{"SINCE": {out: "Namespace shop <none> 2025-01-01T00:00:00Z\n"}, "get all": {out: "pod/a\npod/b\n"}},
-		ran:     []string{"kubectl get --context c1 --ignore-not-found" + kubeGet + ",SINCE:.metadata.creationTimestamp ns shop", "kubectl get all -o name -n shop --context c1"},
+		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",SINCE:.metadata.creationTimestamp ns shop", "kubectl get all -o name -n shop --context=c1"},
 		want:    "would delete Namespace/shop, created 2025-01-01 00:00:00 UTC\nwith all that is in shop, among it 2 objects: pod/a, pod/b",
 	},
 	{
 		name: "kubectl scale shows now and then", command: "kubectl scale deploy/web --replicas=0 --context=c1",
 		replies: map[string]reply{"get": {out: "Deployment   web  prod  3\n"}},
-		ran:     []string{"kubectl get --context c1 --ignore-not-found" + kubeGet + ",NOW:.spec.replicas deploy/web"},
+		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",NOW:.spec.replicas deploy/web"},
 		want:    "would scale Deployment/web in prod from 3 to 0 replicas",
 	},
 	{
 		name: "kubectl drain says which pods go", command: "kubectl drain n1 --ignore-daemonsets --context c1",
 		replies: map[string]reply{"get nodes": {out: "n1 Ready 10d v1.30\n"}, "get pods": {out: "prod web-1 ReplicaSet\nkube-system proxy DaemonSet\n"}},
 		ran: []string{
-			"kubectl get nodes --no-headers --ignore-not-found --context c1 n1",
-			"kubectl get pods -A -o 'custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,OWNER:.metadata.ownerReferences[0].kind' --no-headers --field-selector spec.nodeName=n1 --context c1",
+			"kubectl get nodes --no-headers --ignore-not-found --context=c1 n1",
+			"kubectl get pods -A -o 'custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,OWNER:.metadata.ownerReferences[0].kind' --no-headers --field-selector spec.nodeName=n1 --context=c1",
 		},
 		want: "would drain node n1 (Ready)\nwould evict 1 pod from n1: prod/web-1",
 	},
@@ -359,7 +359,7 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 	{
 		name: "kubectl rollout restart says what is ready", command: "kubectl rollout restart deploy/web --context c1",
 		replies: map[string]reply{"get": {out: "Deployment web prod 3 3\n"}},
-		ran:     []string{"kubectl get --context c1 --ignore-not-found" + kubeGet + ",READY:.status.readyReplicas,WANTED:.spec.replicas deploy/web"},
+		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",READY:.status.readyReplicas,WANTED:.spec.replicas deploy/web"},
 		want:    "would restart Deployment/web in prod (3 of 3 ready)",
 	},
 	{name: "a dry run does nothing", command: "kubectl delete pod x --dry-run=server"},

@@ -16,7 +16,7 @@ import (
 
 // sayKubectl speaks of kubectl's changes to a cluster.
 func sayKubectl(ctx context.Context, p *probe, c call) {
-	if how, given := c.Value("--dry-run"); given && how != "none" && how != "false" {
+	if how, _ := c.Value("--dry-run"); c.Has("--dry-run") && how != "none" {
 		return
 	}
 	scope := repeatOptions(c.Args, "-n", "--namespace", "--context", "--cluster")

@@ -54,7 +54,10 @@ func repeatOptions(a argv.Args, names ...string) string {
 			continue
 		}
 		b.WriteString(" " + f.Name)
-		if f.HasValue {
+		switch {
+		case f.HasValue && strings.HasPrefix(f.Name, "--"): // the one form in which no program reads a value as an option
+			b.WriteString("=" + quoted(f.Value))
+		case f.HasValue:
 			b.WriteString(" " + quoted(f.Value))
 		}
 	}

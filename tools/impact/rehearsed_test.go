@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"countersign/approvals"
+	"countersign/approvals/risk"
 	"countersign/targets/backend"
 	"countersign/targets/rehearsal"
 )
@@ -113,39 +114,68 @@ func TestATextIsPortableThatNeedsNothingOfItsShell(t *testing.T) {
 type simulator struct {
 	*fakeRunner
 	out string
-	ran *[]string
+	ran *[][]string
 }
 
-func (s simulator) Simulate(_ context.Context, command string, server bool) (string, int, error) {
-	if !server && !strings.HasPrefix(command, "apt-get -s ") || server && !strings.Contains(command, " --dry-run=server ") {
-		s.t.Errorf("it simulates by %s", command)
+func (s simulator) Simulate(_ context.Context, sim Simulation) (string, int, error) {
+	if why := checkSimulation(sim); why != "" {
+		s.t.Errorf("%s: it simulates by %q", why, sim.Argv())
 	}
 	if s.ran != nil {
-		*s.ran = append(*s.ran, command)
+		*s.ran = append(*s.ran, sim.Argv())
 	}
 	return s.out, 0, nil
 }
 
 func TestManifestsArePredictedByTheirCluster(t *testing.T) {
 	for command, want := range map[string]string{
-		"kubectl apply -n shop --context c1 -f web.yaml":            "cd -- /srv/app/ && kubectl apply --dry-run=server -n shop --context c1 -f web.yaml 2>&1",
-		"kubectl create -R -f k8s/ --context c1":                    "cd -- /srv/app/ && kubectl create --dry-run=server --context c1 -R -f k8s/ 2>&1",
-		"kubectl apply --server-side -f a.yaml --context=c1":        "cd -- /srv/app/ && kubectl apply --dry-run=server --context c1 --server-side -f a.yaml 2>&1",
-		"kubectl replace -f a.yaml --context c1":                    "cd -- /srv/app/ && kubectl replace --dry-run=server --context c1 -f a.yaml 2>&1",
-		"kubectl apply -f https://example.com/a.yaml --context c1":  "",
-		"kubectl apply -f - --context c1":                           "",
-		"kubectl apply -k overlay --context c1":                     "",
-		"kubectl apply --prune -f a.yaml --context c1":              "",
-		"kubectl replace --force -f a.yaml --context c1":            "",
-		"kubectl apply -f a.yaml --kubeconfig /tmp/evil":            "",
-		"kubectl apply -f a.yaml --server https://evil --context x": "",
-		"kubectl apply -f a.yaml --dry-run=server":                  "",
+		"kubectl apply -n shop --context c1 -f web.yaml":                   "kubectl apply --namespace=shop --context=c1 --filename=/srv/app/web.yaml --dry-run=server",
+		"kubectl create -f k8s/ --context c1":                              "kubectl create --filename=/srv/app/k8s/ --context=c1 --dry-run=server",
+		"kubectl apply --server-side -f /etc/a.yaml --context=c1":          "kubectl apply --server-side --filename=/etc/a.yaml --context=c1 --dry-run=server",
+		"kubectl replace -f a.yaml --validate=warn":                        "kubectl replace --filename=/srv/app/a.yaml --validate=warn --dry-run=server",
+		"kubectl apply -f a.yaml --validate=--dry-run=none":                "kubectl apply --filename=/srv/app/a.yaml --validate=--dry-run=none --dry-run=server",
+		"kubectl apply -f a.yaml -n --kubeconfig=/tmp/evil":                "",
+		"kubectl apply -f a.yaml --validate":                               "",
+		"kubectl apply -f a.yaml deployment":                               "",
+		"kubectl apply -R -f k8s/":                                         "",
+		"kubectl apply -f a.yaml --save-config":                            "",
+		"kubectl apply -f a.yaml --server-side=false":                      "",
+		"kubectl apply -f a.yaml -f b.yaml,-":                              "",
+		"kubectl apply -f .env":                                            "",
+		"kubectl apply -f https://example.com/a.yaml --context c1":         "",
+		"kubectl apply -f - --context c1":                                  "",
+		"kubectl apply -k overlay --context c1":                            "",
+		"kubectl apply --prune -f a.yaml --context c1":                     "",
+		"kubectl replace --force -f a.yaml --context c1":                   "",
+		"kubectl apply -f a.yaml --kubeconfig /tmp/evil":                   "",
+		"kubectl apply -f a.yaml --server https://evil --context x":        "",
+		"kubectl apply -f a.yaml --dry-run=server":                         "",
+		"kubectl apply -f a.yaml --dry-run":                                "",
+		"kubectl --dry-run=server apply -f a.yaml --context c1 --all=true": "",
 	} {
-		var ran []string
+		var ran [][]string
 		s := simulator{&fakeRunner{t: t, replies: map[string]reply{"head": {out: ""}}}, "deployment.apps/web configured (server dry run)\nservice/web created (server dry run)\n", &ran}
 		got := Of(t.Context(), shell(command), proves, s)
-		if strings.Join(ran, "; ") != want || want != "" && got != "the cluster tried it and stored nothing: deployment.apps/web configured, service/web created" {
+		text := ""
+		for _, argv := range ran {
+			text += strings.Join(argv, " ")
+		}
+		if text != want || want != "" && got != "the cluster tried it and stored nothing: deployment.apps/web configured, service/web created" {
 			t.Errorf("%s: %q, by %q", command, got, ran)
+		}
+	}
+}
+
+func TestOnlyAClusterThatAReadMayAskIsAskedForASimulation(t *testing.T) {
+	mine := func(text string) bool {
+		v := risk.Judge(risk.Text{Command: text, Shell: risk.Bash, Locked: true, Reach: func(h risk.Hop) bool { return h.Name == "c1" }})
+		return v.Proves(text, true)
+	}
+	for options, want := range map[string]int{"": 1, "--context c1": 1, "--context prod": 0, "--cluster=prod": 0, "--context c1 --context prod": 0, "--context=--server=evil": 0} {
+		var ran [][]string
+		Of(t.Context(), shell("kubectl apply -f a.yaml "+options), mine, simulator{&fakeRunner{t: t}, "x created (server dry run)\n", &ran})
+		if len(ran) != want {
+			t.Errorf("%s: %q", options, ran)
 		}
 	}
 }
