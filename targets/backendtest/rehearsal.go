@@ -24,6 +24,8 @@ func Rehearsal(t *testing.T, tgt backend.Target, by string) {
 	t.Run("it shows what changes", func(t *testing.T) { shows(t, h, caps) })
 	t.Run("it says what a view cannot show", func(t *testing.T) { beyond(t, h, caps) })
 	t.Run("it changes nothing", func(t *testing.T) { rehearsedAttacks(t, h, caps) })
+	t.Run("nothing of the machine can be changed in it", func(t *testing.T) { machinesOwn(t, h, caps) })
+	t.Run("comparing takes nothing away and follows no link", func(t *testing.T) { comparing(t, h, caps) })
 	t.Run("it is bounded", func(t *testing.T) { boundedRehearsal(t, h, caps) })
 }
 
@@ -184,6 +186,66 @@ func rehearsedAttacks(t *testing.T, h held, caps backend.Caps) {
 	}
 }
 
+// machinesOwn checks that each file system in a view is the view's own or read-only, and that devices keep their
+// modes and owners.
+func machinesOwn(t *testing.T, h held, caps backend.Caps) {
+	dir := scratch(t, h.Target)
+	r, err := rehearseInTime(t, h, caps, dir, `while read -r _ _ _ _ at flags rest; do
+  case ,$flags, in *,ro,*) continue ;; esac
+  case ${rest#*- } in "overlay countersign "* | "tmpfs countersign "*) continue ;; esac
+  exit 9
+done </proc/self/mountinfo`)
+	if err != nil || r.Code != 0 {
+		t.Fatalf("a file system of the machine can be changed: %+v, %v", r, err)
+	}
+	state := func() string {
+		_, out, _ := sh(t, h.Target, backend.Spec{Shell: "stat -c '%n %a %u %g %Y' /dev/null /dev/zero /dev/full /dev/random /dev/urandom"})
+		return out
+	}
+	before := state()
+	for _, command := range []string{"chmod 600 /dev/null", "chown 1:1 /dev/zero", "touch -d @0 /dev/full"} {
+		if r, err := rehearseInTime(t, h, caps, dir, command); err == nil {
+			t.Errorf("%s: %+v", command, r)
+		}
+		if after := state(); after != before {
+			t.Fatalf("%s changed the machine: %s", command, after)
+		}
+	}
+	if r, err := rehearseInTime(t, h, caps, dir, "echo x >/dev/null && head -c 1 /dev/zero >a"); err != nil || r.Code != 0 || shown(dir, r) != "created a" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// comparing rehearses what replaces a pipe that holds something, and a link to another directory.
+func comparing(t *testing.T, h held, caps backend.Caps) {
+	dir := scratch(t, h.Target)
+	var said buffer
+	holder, err := h.Start(t.Context(), backend.Spec{Dir: dir, Shell: `mkfifo pipe; exec 3<>pipe; echo queued >&3; mkdir -p other/sub; echo x >other/sub/file; ln -s other link; ln -s /dev/zero zero; echo ready; exec sleep 600`, Stdout: &said})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		holder.Kill()
+		_, _ = holder.Wait()
+	}()
+	eventually(t, "the pipe holds something", func() bool { return said.String() == "ready\n" })
+	for command, want := range map[string]string{
+		"rm pipe; : >pipe":                         "written pipe",
+		"rm zero; printf 123456789 >zero":          "written zero", // as long as the link
+		"rm link; mkdir -p link/sub":               "created link/sub\nwritten link",
+		"rm link; mkdir -p link/sub; >link/sub/a":  "created link/sub\ncreated link/sub/a\nwritten link",
+		"rm link; mkdir -p link; echo y >link/sub": "created link/sub\nwritten link",
+	} {
+		r, err := rehearseInTime(t, h, caps, dir, command)
+		if got := shown(dir, r); err != nil || got != want {
+			t.Errorf("%s: %q, %v", command, got, err)
+		}
+	}
+	if _, out, _ := sh(t, h.Target, backend.Spec{Dir: dir, Shell: "IFS= read -r line <>pipe; echo \"$line\""}); out != "queued\n" {
+		t.Errorf("the pipe lost what it held: %q", out)
+	}
+}
+
 func boundedRehearsal(t *testing.T, h held, caps backend.Caps) {
 	dir := scratch(t, h.Target)
 	begin := time.Now()
@@ -201,6 +263,10 @@ func boundedRehearsal(t *testing.T, h held, caps backend.Caps) {
 	r, err := rehearseInTime(t, h, caps, dir, "exec 2>/dev/null; for i in $(seq 200); do /bin/true || exit 9; done; echo x >few; exit 0") // a few are fine
 	if err != nil || r.Code != 0 || len(r.Changes) != 1 {
 		t.Errorf("some processes: %+v, %v", r, err)
+	}
+	r, err = rehearseInTime(t, h, caps, dir, `[ "$(cat /proc/self/oom_score_adj)" = 1000 ]`) // the kernel ends it before others
+	if err != nil || r.Code != 0 {
+		t.Errorf("when memory is short: %+v, %v", r, err)
 	}
 	for _, big := range []string{"head -c 300M /dev/zero >big", "head -c 300M /dev/zero >big; rm big; exit 0", "a=$(head -c 300M /dev/zero | tr '\\0' a); echo ${#a} >f"} {
 		if r, err := rehearse(t, h, caps, dir, big); err == nil && len(r.Changes) > 0 {

@@ -51,6 +51,8 @@ var (
 	viewScript string
 	//go:embed inside.sh
 	insideScript string
+	//go:embed compare.sh
+	compareScript string
 	//go:embed command.sh
 	commandScript string
 )
@@ -99,8 +101,10 @@ func (a Account) String() string {
 // Command is the program that makes a view and runs a launcher in it, which then runs a program, as root.
 // What it prints is for [Run].
 func Command(s Spec, a Account, launcher []string) []string {
-	argv := []string{"unshare", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", "/bin/sh", "-c", viewScript, "view",
-		strconv.Itoa(Memory), strconv.Itoa(Processes), strconv.Itoa(int(Within.Seconds()) + 1), s.Dir, s.input(), insideScript, a.String()}
+	// The limit holds for all of it, also where nobody is left to end it: what runs ends with its first process.
+	argv := []string{"timeout", "--foreground", "--signal=KILL", strconv.Itoa(int(Within.Seconds()) + 1),
+		"unshare", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", viewScript, "view",
+		strconv.Itoa(Memory), strconv.Itoa(Processes), s.Dir, s.input(), insideScript, compareScript, a.String()}
 	return append(append(append(append(argv, s.Env...), launcher...), "/bin/sh", "-c", commandScript, "command"), s.Argv...)
 }
 
@@ -212,6 +216,9 @@ func Run(ctx context.Context, t Target, s Spec) (Report, error) {
 	r.Hits, r.Error = errs.hits(), errs.last()
 	if r.Code != 0 && strings.Contains(r.Error, "No space left on device") {
 		return Report{}, NoneError{whys["memory"]}
+	}
+	if r.Code != 0 && r.Complete() && strings.Contains(r.Error, "Read-only file system") { // as of the machine's devices
+		return Report{}, NoneError{whys["fixed"]}
 	}
 	return r, nil
 }
@@ -363,6 +370,10 @@ var whys = map[string]string{
 	"devices":   "the account can't create mount namespaces",
 	"mounts":    "more than 40 file systems are mounted",
 	"memory":    "wrote more than 256 MB",
+	"oom":       "the account can't create mount namespaces",
+	"short":     "memory is short on this target",
+	"fixed":     "works on what is read-only in a rehearsal",
+	"closed":    "made a directory that can't be listed",
 	"tools":     "util-linux or GNU findutils is missing on this target",
 	"directory": "its directory isn't available",
 }
@@ -434,6 +445,10 @@ func parse(out []byte) (Report, error) {
 		return r, NoneError{"the rehearsal ended early"}
 	}
 	for _, p := range order {
+		if replaced(p, now, was) { // what the machine has by this name is elsewhere, behind a link
+			delete(was, p)
+			delete(gone, p)
+		}
 		switch p {
 		case leftMark:
 			r.Left = true
@@ -452,6 +467,17 @@ func parse(out []byte) (Report, error) {
 		}
 	}
 	return r, nil
+}
+
+// replaced reports whether a directory above a path is one in the view only.
+func replaced(p string, now, was map[string]Entry) bool {
+	for p != "/" {
+		p = path.Dir(p)
+		if w, had := was[p]; had && w.Type != 'd' && now[p].Type == 'd' {
+			return true
+		}
+	}
+	return false
 }
 
 // parseEntry reads a row of view.sh.
