@@ -122,6 +122,25 @@ func TestAViewForAnotherAccount(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "who")); err == nil {
 		t.Error("it wrote to the machine")
 	}
+	// It tells nothing that only root may know: comparing has the account's rights.
+	closed := filepath.Join(dir, "closed")
+	if err := os.MkdirAll(filepath.Join(closed, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(closed, "sub", "key"), []byte("12345678"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(closed, filepath.Join(dir, "d")); err != nil {
+		t.Fatal(err)
+	}
+	out, errs = run("65534", "rm d; mkdir -p d/sub; printf 87654321 >d/sub/key; exit 0")
+	if !strings.Contains(out, dir+"/d/sub/key\n") || !strings.HasSuffix(out, "z\n") || strings.Contains(out, "\nt ") || strings.Count(out, "/key") != 1 {
+		t.Errorf("%s\n%s", out, errs)
+	}
+	// What it can't see isn't left out without a word.
+	if out, errs = run("65534", "mkdir d2; echo x >d2/a; chmod 0 d2"); !strings.HasSuffix(out, "x closed\n") {
+		t.Errorf("%s\n%s", out, errs)
+	}
 	for _, uid := range []string{"0", "", "-1", "root"} {
 		if out, errs := run(uid, "id -u >who"); out != "" || !strings.Contains(errs, "SUDO_UID") {
 			t.Errorf("%q: %s %s", uid, out, errs)
