@@ -274,16 +274,12 @@ func (w ways) keepFiles(ctx context.Context, o *Opened, id approvals.ID, b appro
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	way := impact.Way{Kind: b.Kind, Note: b.Text, Keep: b.Keep, Made: b.Made}
-	var steps []string
+	var steps [][]string
 	if len(b.Made) > 0 {
 		made := slices.Clone(b.Made)
 		slices.Sort(made)
 		slices.Reverse(made) // what is in a directory before the directory
-		words, ok := impact.Words(made)
-		if !ok {
-			return impact.Way{}
-		}
-		steps = append(steps, "rm -df -- "+words)
+		steps = append(steps, append([]string{"rm", "-df", "--"}, made...))
 	}
 	if len(b.Keep) > 0 {
 		copies := copiesOf(o)
@@ -292,13 +288,12 @@ func (w ways) keepFiles(ctx context.Context, o *Opened, id approvals.ID, b appro
 			w.m.opts.Log.Warn("a command can't be undone, since its files could not be copied", "request", id, "error", err)
 			return impact.Way{}
 		}
-		word, ok := impact.Words([]string{archive})
-		if !ok {
-			return impact.Way{}
-		}
-		steps = append(steps, "tar --extract --absolute-names --preserve-permissions --same-owner --file="+word)
+		steps = append(steps, []string{"tar", "--extract", "--absolute-names", "--preserve-permissions", "--same-owner", "--file=" + archive})
 	}
-	way.Command = strings.Join(steps, " && ")
+	var ok bool
+	if way.Command, ok = impact.Commands(steps...); !ok {
+		return impact.Way{}
+	}
 	state, err := w.look(ctx, keptWay{Way: way})
 	if err != nil {
 		return impact.Way{}

@@ -2,8 +2,8 @@ package impact
 
 import (
 	"context"
-	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +26,8 @@ type Way struct {
 	// Keep and Made are as approvals.Back has them. They stand in place of Command and Look.
 	Keep []string `json:"keep,omitempty"`
 	Made []string `json:"made,omitempty"`
+
+	commands [][]string // Command before it is text
 }
 
 // Line is the way on a card.
@@ -72,31 +74,20 @@ func BackFrom(ctx context.Context, a approvals.Action, proves func(string) bool,
 	defer cancel()
 	p := &probe{proves: proves, runner: r, dir: strings.TrimRight(a.Dir, "/"), rooted: strings.HasPrefix(a.Dir, "/"), lifted: as != "" && as != a.User}
 	w := b.way(ctx, p, call{name: argv.Program(words[0].Text), as: as, Args: args})
-	if w.Command != "" {
+	if w.Kind == approvals.OnePress {
 		var before []string
 		for _, x := range cmd.Argv[:len(cmd.Argv)-len(words)] {
 			before = append(before, x.Text)
 		}
-		if len(before) > 0 {
-			w.Command = withPrefix(join(before), w.Command)
+		for i, c := range w.commands {
+			w.commands[i] = slices.Concat(before, c)
 		}
-		if len(w.Command) > maxBackText {
+		if w.Command, ok = Commands(w.commands...); !ok || len(w.Command) > maxBackText {
 			return Way{Kind: approvals.ByHand, Note: "restore what " + show(w.Look) + " showed before"}
 		}
-		if w.Note == "" {
-			w.Note = w.Command
-		}
+		w.Note = w.Command + w.Note
 	}
 	return w
-}
-
-// withPrefix puts sudo or the like before each command of a text.
-func withPrefix(prefix, text string) string {
-	parts := strings.Split(text, " && ")
-	for i, p := range parts {
-		parts[i] = prefix + " " + p
-	}
-	return strings.Join(parts, " && ")
 }
 
 // back is how the ways back from a program are found.
@@ -142,9 +133,12 @@ func (p *probe) look(ctx context.Context, command string) (out, state string, ok
 // State is how the outcome of a look is compared.
 func State(out string, exit int) string { return strconv.Itoa(exit) + "\n" + strings.TrimSpace(out) }
 
-func onePress(command, look, state string) Way {
-	return Way{Kind: approvals.OnePress, Command: command, Look: look, State: state}
+func onePress(look, state string, commands ...[]string) Way {
+	return Way{Kind: approvals.OnePress, Look: look, State: state, commands: commands}
 }
+
+// plainName is a name that a target may have said and that no program takes for anything else.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.+:~-]*$`)
 
 func backFromUnits(ctx context.Context, p *probe, c call) Way {
 	verb, units := c.Operand(0), c.Texts(1)
@@ -158,8 +152,8 @@ func backFromUnits(ctx context.Context, p *probe, c call) Way {
 	default:
 		return Way{}
 	}
-	scope := repeatOptions(c.Args, "--user")
-	look := "systemctl" + scope + " show --no-pager --property=Id,LoadState,ActiveState,UnitFileState -- " + join(units)
+	systemctl := append([]string{"systemctl"}, optionWords(c.Args, "--user")...)
+	look := join(systemctl) + " show --no-pager --property=Id,LoadState,ActiveState,UnitFileState -- " + join(units)
 	out, state, ok := p.look(ctx, look)
 	if !ok {
 		return Way{}
@@ -192,10 +186,10 @@ func backFromUnits(ctx context.Context, p *probe, c call) Way {
 			open = append(open, id)
 		}
 	}
-	var cmds []string
+	var cmds [][]string
 	add := func(verb string, ids []string) {
 		if len(ids) > 0 {
-			cmds = append(cmds, "systemctl"+scope+" "+verb+" -- "+join(ids))
+			cmds = append(cmds, slices.Concat(systemctl, []string{verb, "--"}, ids))
 		}
 	}
 	now := c.Has("--now")
@@ -232,7 +226,7 @@ func backFromUnits(ctx context.Context, p *probe, c call) Way {
 	if len(cmds) == 0 {
 		return Way{}
 	}
-	return onePress(strings.Join(cmds, " && "), look, state)
+	return onePress(look, state, cmds...)
 }
 
 func backFromSysctl(ctx context.Context, p *probe, c call) Way {
@@ -262,7 +256,7 @@ func backFromSysctl(ctx context.Context, p *probe, c call) Way {
 	for i, n := range names {
 		names[i] = n + "=" + strings.ReplaceAll(lines[i], "\t", " ")
 	}
-	return onePress(c.name+" -w "+join(names), look, state)
+	return onePress(look, state, append([]string{c.name, "-w"}, names...))
 }
 
 func backFromModules(ctx context.Context, p *probe, c call) Way {
@@ -279,9 +273,9 @@ func backFromModules(ctx context.Context, p *probe, c call) Way {
 	case !ok || len(names) > 1 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || loaded != removes:
 		return Way{}
 	case removes:
-		return onePress("modprobe "+name, look, state)
+		return onePress(look, state, []string{"modprobe", name})
 	}
-	return onePress("modprobe -r "+name, look, state)
+	return onePress(look, state, []string{"modprobe", "-r", name})
 }
 
 func backFromContainers(ctx context.Context, p *probe, c call) Way {
@@ -289,9 +283,9 @@ func backFromContainers(ctx context.Context, p *probe, c call) Way {
 	if verb == "container" && len(names) > 0 {
 		verb, names = names[0], names[1:]
 	}
-	scope := repeatOptions(c.Args, "--context")
+	program := append([]string{c.name}, optionWords(c.Args, "--context")...)
 	if verb == "service" && len(names) > 1 && names[0] == "scale" {
-		return backFromServices(ctx, p, c.name+scope, names[1:])
+		return backFromServices(ctx, p, program, names[1:])
 	}
 	if len(names) == 0 || c.Has("-a", "--all", "-s", "--signal") {
 		return Way{}
@@ -303,7 +297,7 @@ func backFromContainers(ctx context.Context, p *probe, c call) Way {
 	default:
 		return Way{}
 	}
-	look := c.name + scope + " container inspect --format '{{.Name}}|{{.State.Status}}' " + join(names)
+	look := join(program) + " container inspect --format '{{.Name}}|{{.State.Status}}' " + join(names)
 	out, state, ok := p.look(ctx, look)
 	if !ok {
 		return Way{}
@@ -312,6 +306,9 @@ func backFromContainers(ctx context.Context, p *probe, c call) Way {
 	for _, row := range rows(out) {
 		name, status, _ := strings.Cut(strings.TrimSpace(row), "|")
 		name = strings.TrimPrefix(name, "/")
+		if !plainName.MatchString(name) {
+			return Way{}
+		}
 		switch status {
 		case "running":
 			running = append(running, name)
@@ -341,10 +338,10 @@ func backFromContainers(ctx context.Context, p *probe, c call) Way {
 	if len(which) == 0 {
 		return Way{}
 	}
-	return onePress(c.name+scope+" "+back+" "+join(which), look, state)
+	return onePress(look, state, slices.Concat(program, []string{back}, which))
 }
 
-func backFromServices(ctx context.Context, p *probe, program string, pairs []string) Way {
+func backFromServices(ctx context.Context, p *probe, program, pairs []string) Way {
 	var names []string
 	for _, pair := range pairs {
 		name, _, ok := strings.Cut(pair, "=")
@@ -353,20 +350,26 @@ func backFromServices(ctx context.Context, p *probe, program string, pairs []str
 		}
 		names = append(names, name)
 	}
-	look := program + " service inspect --format '{{.Spec.Name}}={{.Spec.Mode.Replicated.Replicas}}' " + join(names)
+	look := join(program) + " service inspect --format '{{.Spec.Name}}={{.Spec.Mode.Replicated.Replicas}}' " + join(names)
 	out, state, ok := p.look(ctx, look)
 	was := rows(out)
 	if !ok || len(was) != len(names) {
 		return Way{}
 	}
-	return onePress(program+" service scale "+join(was), look, state)
+	for _, pair := range was {
+		name, n, _ := strings.Cut(pair, "=")
+		if _, err := strconv.ParseUint(n, 10, 32); err != nil || !plainName.MatchString(name) {
+			return Way{}
+		}
+	}
+	return onePress(look, state, slices.Concat(program, []string{"service", "scale"}, was))
 }
 
 func backFromKubectl(ctx context.Context, p *probe, c call) Way {
 	if p.lifted {
 		return Way{}
 	}
-	scope := repeatOptions(c.Args, "-n", "--namespace", "--context", "--cluster")
+	scope := optionWords(c.Args, "-n", "--namespace", "--context", "--cluster")
 	verb, things := c.Operand(0), c.Texts(1)
 	if verb == "rollout" && len(things) > 0 {
 		verb, things = "rollout "+things[0], things[1:]
@@ -384,7 +387,7 @@ func backFromKubectl(ctx context.Context, p *probe, c call) Way {
 		return Way{}
 	}
 	get := func(what, field string) (string, string, string, bool) {
-		look := "kubectl get" + scope + " " + quoted(what) + " -o " + quoted("jsonpath={"+field+"}")
+		look := "kubectl get" + join2(scope) + " " + quoted(what) + " -o " + quoted("jsonpath={"+field+"}")
 		out, state, ok := p.look(ctx, look)
 		return look, strings.TrimSpace(out), state, ok && strings.HasPrefix(state, "0\n")
 	}
@@ -392,11 +395,11 @@ func backFromKubectl(ctx context.Context, p *probe, c call) Way {
 	switch verb {
 	case "scale":
 		if look, was, state, ok := get(things[0], ".spec.replicas"); ok && number(was) {
-			return onePress("kubectl scale"+scope+" "+quoted(things[0])+" --replicas="+was, look, state)
+			return onePress(look, state, slices.Concat([]string{"kubectl", "scale"}, scope, []string{things[0], "--replicas=" + was}))
 		}
 	case "rollout restart", "rollout undo", "set image", "set env", "set resources":
 		if look, was, state, ok := get(things[0], `.metadata.annotations.deployment\.kubernetes\.io/revision`); ok && number(was) {
-			return onePress("kubectl rollout undo"+scope+" "+quoted(things[0])+" --to-revision="+was, look, state)
+			return onePress(look, state, slices.Concat([]string{"kubectl", "rollout", "undo"}, scope, []string{things[0], "--to-revision=" + was}))
 		}
 	case "cordon", "uncordon":
 		if look, was, state, ok := get("node/"+things[0], ".spec.unschedulable"); ok {
@@ -405,7 +408,7 @@ func backFromKubectl(ctx context.Context, p *probe, c call) Way {
 				if cordoned {
 					back = "cordon"
 				}
-				return onePress("kubectl "+back+repeatOptions(c.Args, "--context", "--cluster")+" "+quoted(things[0]), look, state)
+				return onePress(look, state, slices.Concat([]string{"kubectl", back}, optionWords(c.Args, "--context", "--cluster"), []string{things[0]}))
 			}
 		}
 	case "drain":
@@ -439,54 +442,88 @@ func backFromRules(ctx context.Context, p *probe, c call) Way {
 			rest = append(rest, w)
 		}
 	}
-	if verb == "" || strings.Trim(table, "abcdefghijklmnopqrstuvwxyz") != "" {
+	if verb == "" || chain[0] == '-' || strings.Trim(table, "abcdefghijklmnopqrstuvwxyz") != "" {
 		return Way{}
-	}
-	program := c.name + " -t " + table
-	if table == "filter" {
-		program = c.name
 	}
 	look := c.name + " -t " + table + " -S"
 	out, state, ok := p.look(ctx, look)
 	if !ok || !strings.HasPrefix(state, "0\n") {
 		return Way{}
 	}
+	list, ok := readRules(out)
+	if !ok {
+		return Way{Kind: approvals.ByHand, Note: "save the rules with " + c.name + "-save before, and restore them with " + c.name + "-restore"}
+	}
+	program := []string{c.name}
+	if table != "filter" {
+		program = append(program, "-t", table)
+	}
+	back := func(words ...string) Way { return onePress(look, state, append(program, words...)) }
 	number := func(s string) bool { n, err := strconv.Atoi(s); return err == nil && n > 0 }
-	var rules []string // of the chain, as -S writes them
+	var rules [][]string // of the chain
 	policy := ""
-	for _, row := range rows(out) {
-		if rule, ok := strings.CutPrefix(row, "-A "+chain+" "); ok {
-			rules = append(rules, rule)
-		}
-		if target, ok := strings.CutPrefix(row, "-P "+chain+" "); ok {
-			policy = strings.TrimSpace(target)
+	for _, row := range list {
+		switch {
+		case len(row) > 1 && row[0] == "-A" && row[1] == chain:
+			rules = append(rules, row[2:])
+		case len(row) == 3 && row[0] == "-P" && row[1] == chain:
+			policy = row[2]
 		}
 	}
 	switch verb {
 	case "A":
-		return onePress(program+" -D "+quoted(chain)+" "+strconv.Itoa(len(rules)+1), look, state)
+		return back("-D", chain, strconv.Itoa(len(rules)+1))
 	case "I":
 		at := "1"
 		if len(rest) > 0 && number(rest[0]) {
 			at = rest[0]
 		}
-		return onePress(program+" -D "+quoted(chain)+" "+at, look, state)
+		return back("-D", chain, at)
 	case "P":
-		if policy != "" {
-			return onePress(program+" -P "+quoted(chain)+" "+quoted(policy), look, state)
+		if plainName.MatchString(policy) {
+			return back("-P", chain, policy)
 		}
 	case "D":
-		at := slices.Index(rules, strings.Join(rest, " "))
+		at := slices.IndexFunc(rules, func(r []string) bool { return slices.Equal(r, rest) })
 		if len(rest) == 1 && number(rest[0]) {
 			at, _ = strconv.Atoi(rest[0])
 			at--
 		}
 		if at >= 0 && at < len(rules) {
-			return onePress(fmt.Sprintf("%s -I %s %d %s", program, quoted(chain), at+1, rules[at]), look, state)
+			return back(append([]string{"-I", chain, strconv.Itoa(at + 1)}, rules[at]...)...)
 		}
 		return Way{Kind: approvals.ByHand, Note: "add the rule again with " + c.name + " -I at its place"}
 	}
 	return Way{}
+}
+
+// readRules reads what iptables -S prints: words, some of them between double quotes, where a backslash stands before
+// a character that is meant as it is. A comment may hold line breaks. ok is false for anything else.
+func readRules(out string) (rows [][]string, ok bool) {
+	var row []string
+	var word []byte
+	began, inside := false, false
+	for i := 0; i < len(out); i++ {
+		switch c := out[i]; {
+		case inside && c == '\\':
+			if i++; i == len(out) {
+				return nil, false
+			}
+			word = append(word, out[i])
+		case c == '"':
+			began, inside = true, !inside
+		case inside || c != ' ' && c != '\n':
+			word, began = append(word, c), true
+		default:
+			if began {
+				row = append(row, string(word))
+			}
+			if word, began = nil, false; c == '\n' && len(row) > 0 {
+				rows, row = append(rows, row), nil
+			}
+		}
+	}
+	return rows, !inside && !began && row == nil
 }
 
 func backFromUfw(_ context.Context, _ *probe, c call) Way {
@@ -519,7 +556,7 @@ func backFromApt(ctx context.Context, p *probe, c call) Way {
 	}
 	was := map[string]string{}
 	for _, row := range rows(out) {
-		if f := strings.Split(row, "|"); len(f) == 3 && f[2] == "installed" {
+		if f := strings.Split(row, "|"); len(f) == 3 && f[2] == "installed" && plainName.MatchString(f[1]) {
 			was[f[0]] = f[1]
 		}
 	}
@@ -531,18 +568,18 @@ func backFromApt(ctx context.Context, p *probe, c call) Way {
 			purge = append(purge, n)
 		}
 	}
-	var cmds []string
+	var cmds [][]string
 	if len(put) > 0 {
-		cmds = append(cmds, c.name+" install -y --allow-downgrades "+join(put))
+		cmds = append(cmds, append([]string{c.name, "install", "-y", "--allow-downgrades"}, put...))
 	}
 	if len(purge) > 0 && verb == "install" {
-		cmds = append(cmds, c.name+" purge -y "+join(purge))
+		cmds = append(cmds, append([]string{c.name, "purge", "-y"}, purge...))
 	}
 	if len(cmds) == 0 {
 		return Way{}
 	}
-	w := onePress(strings.Join(cmds, " && "), look, state)
-	w.Note = w.Command + " (other packages that come or go with it stay so)"
+	w := onePress(look, state, cmds...)
+	w.Note = " (other packages that come or go with it stay so)"
 	return w
 }
 
@@ -576,12 +613,12 @@ func backFromMount(ctx context.Context, p *probe, c call) Way {
 	}
 	if slices.Contains(strings.Split(options, ","), "remount") {
 		mode, _, _ := strings.Cut(m.options, ",")
-		if m.kind == "" {
+		if mode != "rw" && mode != "ro" {
 			return Way{}
 		}
-		return onePress("mount -o remount,"+mode+" "+quoted(at), look, state)
+		return onePress(look, state, []string{"mount", "-o", "remount," + mode, at})
 	}
-	return onePress("umount "+quoted(at), look, state)
+	return onePress(look, state, []string{"umount", at})
 }
 
 func backFromUnmount(ctx context.Context, p *probe, c call) Way {
@@ -597,9 +634,15 @@ func backFromUnmount(ctx context.Context, p *probe, c call) Way {
 		return Way{Kind: approvals.ByHand, Note: "mount --bind it again at " + show(at)}
 	case m.kind == "tmpfs" || m.kind == "ramfs":
 		return Way{Kind: approvals.NoWay, Note: "its files are in memory and lost"}
+	case !slices.Contains(onDisks, m.kind) || !strings.HasPrefix(m.source, "/dev/") || strings.Contains(m.source+m.options, `\\`):
+		// Its name may be one that a program of the kind runs.
+		return Way{Kind: approvals.ByHand, Note: "mount it again at " + show(at)}
 	}
-	return onePress("mount -t "+quoted(m.kind)+" -o "+quoted(m.options)+" "+quoted(m.source)+" "+quoted(at), look, state)
+	return onePress(look, state, []string{"mount", "-t", m.kind, "-o", m.options, m.source, at})
 }
+
+// onDisks are the kinds of file systems that the kernel mounts from a device alone.
+var onDisks = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "vfat", "exfat", "iso9660", "udf", "squashfs"}
 
 // mountRow is a row of /proc/self/mountinfo.
 type mountRow struct{ root, options, kind, source string }

@@ -161,14 +161,6 @@ func (p *probe) sayNodes(ctx context.Context, c call, scope, verb string, nodes 
 	}
 }
 
-// join2 is join with a blank before it, if there is anything.
-func join2(words []string) string {
-	if len(words) == 0 {
-		return ""
-	}
-	return " " + join(words)
-}
-
 // sayManifests says what a cluster would do with the objects that files define, or which ones these are.
 func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
 	files := repeatOptions(c.Args, "-f", "--filename", "-k", "--kustomize", "-R", "--recursive")

@@ -1,6 +1,7 @@
 package impact
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -9,10 +10,17 @@ import (
 	"countersign/approvals/argv"
 )
 
+// named is an option's name, before its value.
+var named = regexp.MustCompile(`^--?[a-z][a-z-]*=`)
+
 // quote returns text as one word of bash.
 func quote(s string) (string, bool) {
-	q, err := syntax.Quote(s, syntax.LangBash)
-	return q, err == nil
+	name := named.FindString(s) // bash finds nothing to expand there
+	if name != "" && len(name) == len(s) {
+		return s, true
+	}
+	q, err := syntax.Quote(s[len(name):], syntax.LangBash)
+	return name + q, err == nil
 }
 
 // quoted is quote for words that argv.Parse returned, which can always be quoted. Should one
@@ -34,32 +42,44 @@ func join(words []string) string {
 	return strings.Join(out, " ")
 }
 
-// Words quotes words for bash; ok is false if one cannot be.
-func Words(words []string) (text string, ok bool) {
-	out := make([]string, len(words))
-	for i, w := range words {
-		if out[i], ok = quote(w); !ok {
-			return "", false
-		}
+// join2 is join with a blank before it, if there is anything.
+func join2(words []string) string {
+	if len(words) == 0 {
+		return ""
 	}
-	return strings.Join(out, " "), true
+	return " " + join(words)
 }
 
-// repeatOptions returns those of the named options that were given, for a read of the same
-// things.
-func repeatOptions(a argv.Args, names ...string) string {
-	var b strings.Builder
-	for _, f := range a.Flags {
-		if !slices.Contains(names, f.Name) {
-			continue
+// Commands is the text of commands of which each runs if the one before did not fail; ok is false if a word cannot be
+// quoted. Whatever a target said becomes text of a command here alone, as whole words.
+func Commands(commands ...[]string) (text string, ok bool) {
+	out := make([]string, len(commands))
+	for i, words := range commands {
+		for _, w := range words {
+			if _, ok := quote(w); !ok {
+				return "", false
+			}
 		}
-		b.WriteString(" " + f.Name)
+		out[i] = join(words)
+	}
+	return strings.Join(out, " && "), len(out) > 0
+}
+
+// optionWords returns those of the named options that were given, for a command about the same things.
+func optionWords(a argv.Args, names ...string) (words []string) {
+	for _, f := range a.Flags {
 		switch {
+		case !slices.Contains(names, f.Name):
 		case f.HasValue && strings.HasPrefix(f.Name, "--"): // the one form in which no program reads a value as an option
-			b.WriteString("=" + quoted(f.Value))
+			words = append(words, f.Name+"="+f.Value)
 		case f.HasValue:
-			b.WriteString(" " + quoted(f.Value))
+			words = append(words, f.Name, f.Value)
+		default:
+			words = append(words, f.Name)
 		}
 	}
-	return b.String()
+	return words
 }
+
+// repeatOptions is optionWords as text with a blank before it, if there is anything.
+func repeatOptions(a argv.Args, names ...string) string { return join2(optionWords(a, names...)) }

@@ -156,7 +156,7 @@ func checkWords(t interface {
 	Errorf(string, ...any)
 	Fatalf(string, ...any)
 }, words []string) (asked int) {
-	text, ok := Words(words)
+	text, ok := Commands(words)
 	if !ok {
 		return 0
 	}
