@@ -13,9 +13,9 @@ import (
 // tool returns the deed of an action that is not shell text, or "".
 func tool(a approvals.Action) string {
 	switch a.Tool {
-	case "write_file", "write", "create_file", "edit", "allow_edit":
+	case "write_file", "write", "create_file", "edit":
 		return change(a)
-	case "apply_patch":
+	case "apply_patch", "allow_edit":
 		if len(a.Paths) > 1 {
 			return fmt.Sprintf("Change %d files%s", len(a.Paths), counted(a))
 		}

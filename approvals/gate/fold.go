@@ -110,7 +110,7 @@ func (g *Gate) answered(tx store.Tx, r approvals.Record, now time.Time) string {
 		if r.Reason != "" {
 			reason = ": " + r.Reason
 		}
-		return fmt.Sprintf("%s denied exactly this %s ago as request %s%s; it wasn't asked again", r.By.Name, minutes(now.Sub(r.Decided)), r.ID, reason)
+		return fmt.Sprintf("%s denied exactly this %s ago as request %s%s; it wasn't asked again, and may be in %s", r.By.Name, minutes(now.Sub(r.Decided)), r.ID, reason, minutes(repeatsFor-now.Sub(r.Decided)))
 	}
 	return ""
 }

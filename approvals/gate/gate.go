@@ -318,7 +318,12 @@ func (g *Gate) verdict(req approvals.Request) risk.Verdict {
 		}
 		return risk.Verdict{Risk: risk.Medium, Effects: []risk.Effect{risk.EffectInteractive}, Reasons: []string{"keystrokes reach whatever program is in front"}}
 	case approvals.KindChange:
-		return risk.Verdict{Risk: risk.Max(req.Floor, risk.Low), Effects: []risk.Effect{risk.EffectWrite}, Reasons: []string{"the tool changes something"}}
+		v := risk.Verdict{Risk: risk.Max(req.Floor, risk.Low), Effects: []risk.Effect{risk.EffectWrite}, Reasons: []string{"the tool changes something"}}
+		names := append([]string{req.Action.Path}, req.Action.Paths...)
+		if i := slices.IndexFunc(names, risk.Lasting); i >= 0 {
+			v.Risk, v.Reasons = risk.Max(v.Risk, risk.High), []string{names[i] + " decides what runs later, or who may sign in"}
+		}
+		return v
 	}
 	return risk.Verdict{Risk: risk.High, Effects: []risk.Effect{risk.EffectUnknown}, Reasons: []string{"the kind of this action is not known"}}
 }

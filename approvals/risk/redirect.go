@@ -93,8 +93,7 @@ func (j *judge) writes(w word, known bool) {
 		j.add(Critical, EffectWrite, "it writes straight to the device %s", w.text)
 	case strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/sys/"):
 		j.add(High, EffectWrite, "it writes to the kernel's file %s", w.text)
-	case strings.HasPrefix(p, "/etc/") || strings.HasPrefix(p, "/boot/") || strings.HasPrefix(p, "/usr/") || strings.HasPrefix(p, "/bin/") ||
-		strings.HasPrefix(p, "/lib") || strings.HasPrefix(p, "/sbin/") || strings.Contains(p, "/.ssh/") || strings.HasPrefix(p, "/root/") || strings.HasPrefix(p, "/var/spool/cron"):
+	case Lasting(p) || strings.HasPrefix(p, "/root/"):
 		j.add(High, EffectWrite, "it writes to the system file %s", w.text)
 	default:
 		j.add(Medium, EffectWrite, "it writes to the file %s", w.text)

@@ -4,10 +4,10 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -18,30 +18,35 @@ import (
 var version = "dev"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGPIPE) // an answer that can't be written is a denial
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
 func run(ctx context.Context, args []string) int {
-	if slices.Equal(args, []string{"version"}) || slices.Equal(args, []string{"--version"}) {
+	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") {
 		_, _ = fmt.Fprintln(os.Stdout, "countersign-hook", version)
 		return 0
 	}
 	var known []string
 	for _, p := range hook.Programs {
-		if len(args) == 3 && args[0] == p.ID && args[1] == "--lock" {
-			p.Lock, args = args[2], args[:1]
+		if known = append(known, p.ID); len(args) == 0 || args[0] != p.ID {
+			continue
 		}
-		if slices.Equal(args, []string{p.ID}) {
-			if err := p.Run(ctx, os.Stdin, os.Stdout, os.Stderr); err != nil {
-				_, _ = fmt.Fprintln(os.Stderr, "countersign-hook:", err)
-				return 1
-			}
-			return 0
+		flags := flag.NewFlagSet(p.ID, flag.ContinueOnError)
+		flags.StringVar(&p.Account, "account", "", hook.AccountFlag)
+		flags.StringVar(&p.Lock, "lock", "", hook.LockFlag)
+		flags.DurationVar(&p.Limit, "limit", hook.Limit, hook.LimitFlag)
+		if err := flags.Parse(args[1:]); err != nil || flags.NArg() > 0 {
+			return hook.Denied
 		}
-		known = append(known, p.ID)
+		if err := p.Run(ctx, os.Stdin, os.Stdout, os.Stderr); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, "countersign-hook:", err)
+			return hook.Denied
+		}
+		return 0
 	}
 	_, _ = fmt.Fprintln(os.Stderr, "countersign-hook: name the program that asks: "+strings.Join(known, ", ")+". countersign hook install writes its settings.")
-	return 2
+	return hook.Denied
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,17 +53,41 @@ func Load() (a Account, err error) {
 	if err != nil {
 		return a, err
 	}
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return a, fmt.Errorf("this command line is not signed in; run %[1]s login LINK with a link that %[1]s login NAME prints on the bot's machine", program())
+	if a, err = Read(path); errors.Is(err, fs.ErrNotExist) {
+		return a, fmt.Errorf("this command line is not signed in; run %[1]s login LINK with a link that %[1]s login NAME prints on the bot's machine", Program())
 	}
+	if err != nil {
+		return a, fmt.Errorf("%s can't be read (%w); sign in again with %s login LINK", path, err, Program())
+	}
+	return a, nil
+}
+
+// Read is the account in a file.
+func Read(path string) (a Account, err error) {
+	raw, err := os.ReadFile(path) //nolint:gosec // whoever installs or signs in names it
 	if err == nil {
 		err = json.Unmarshal(raw, &a)
 	}
-	if err != nil {
-		return a, fmt.Errorf("%s can't be read (%w); sign in again with %s login LINK", path, err, program())
+	return a, err
+}
+
+// HookFile is the file of the account of a hook.
+func HookFile(id string) (string, error) {
+	dir, err := userDir()
+	return filepath.Join(dir, "hooks", id+".json"), err
+}
+
+// Private is an error where the token would be sent unencrypted to another machine.
+func (a Account) Private() error {
+	u, err := url.Parse(a.URL)
+	if err != nil || u.Host == "" {
+		return fmt.Errorf("%q is no address of a bot", a.URL)
 	}
-	return a, nil
+	ip, err := netip.ParseAddr(u.Hostname())
+	if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || err == nil && ip.IsLoopback()) {
+		return nil
+	}
+	return fmt.Errorf("%s isn't encrypted, so no token is sent there; the bot's address begins with https", a.URL)
 }
 
 // Save keeps an account for the next commands.
@@ -70,6 +96,11 @@ func (a Account) Save() error {
 	if err != nil {
 		return err
 	}
+	return a.Write(path)
+}
+
+// Write keeps an account in a file that only its owner can read.
+func (a Account) Write(path string) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return err
@@ -95,5 +126,5 @@ func Forget() error {
 	return nil
 }
 
-// program is how to begin a command of the whole program, which the small ones come with.
-func program() string { return strings.TrimSuffix(words.Program(), "-hook") }
+// Program is how to begin a command of the whole program, which the small ones come with.
+func Program() string { return strings.TrimSuffix(words.Program(), "-hook") }

@@ -90,6 +90,7 @@ var inside = map[string]string{
 	"tools/delegate":    "approvals approvals/risk tools tools/plan",
 	"tools/hostkey":     "approvals approvals/risk store tools targets/backend targets/ssh",
 	"tools/impact":      "approvals approvals/argv approvals/risk targets/backend targets/receipt targets/rehearsal",
+	"tools/outside":     "approvals approvals/risk tools tools/files",
 	"tools/output":      "approvals approvals/risk store store/aging tools tools/truncate",
 	"tools/process":     "approvals approvals/risk store tools targets/backend tools/shell",
 	"tools/shell":       "approvals approvals/risk internal/failpoint tools targets/backend targets/lock targets/session tools/shell/... targets/tmux tools/truncate",

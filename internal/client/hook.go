@@ -1,10 +1,13 @@
 package client
 
 import (
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"countersign/internal/cli"
 	"countersign/internal/config"
 	"countersign/internal/hook"
 )
@@ -15,10 +18,16 @@ func hookCommand() *cobra.Command {
 		one := &cobra.Command{
 			Use: h.ID, Short: "Answer " + h.Name + ": a proven read immediately, anything else once people approve it", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				return h.Run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+				signal.Ignore(syscall.SIGPIPE) // an answer that can't be written is a denial
+				if err := h.Run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+					return cli.Exit(hook.Denied, err.Error())
+				}
+				return nil
 			},
 		}
-		one.Flags().StringVar(&h.Lock, "lock", "", "the program countersign-lock of this machine, under which more reads can be proven")
+		one.Flags().StringVar(&h.Account, "account", "", hook.AccountFlag)
+		one.Flags().StringVar(&h.Lock, "lock", "", hook.LockFlag)
+		one.Flags().DurationVar(&h.Limit, "limit", hook.Limit, hook.LimitFlag)
 		c.AddCommand(one)
 	}
 	files := false

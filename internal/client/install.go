@@ -8,15 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"countersign/adapters/chat/visible"
+	"countersign/internal/account"
 	"countersign/internal/config"
 	"countersign/internal/hook"
-	"countersign/internal/words"
 )
 
 //go:embed opencode.js
@@ -36,10 +39,22 @@ func install(ctx context.Context, h hook.Program, in io.Reader, out io.Writer, f
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	who, err := account.Load()
+	if err == nil {
+		err = who.Private()
+	}
+	if err != nil {
+		return config.Errorf("%v", err)
+	}
+	keep, err := account.HookFile(h.ID)
+	if err != nil {
+		return err
+	}
 	program, err := asking(h)
 	if err != nil {
 		return err
 	}
+	program = append(program, "--account", keep, "--limit", hook.Limit.String())
 	if lock := lockOf(ctx, program[0]); lock != "" && h.Rewrites {
 		program = append(program, "--lock", lock)
 	}
@@ -48,20 +63,19 @@ func install(ctx context.Context, h hook.Program, in io.Reader, out io.Writer, f
 		matched = slices.Concat(h.Shells, h.Edits)
 	}
 	now, shown, err := plugin(program, matched)
-	if h.Limit > 0 {
+	if h.Unit > 0 {
 		now, shown, err = settingsOf(h, file, was, program, matched)
 	}
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(bytes.TrimSpace(was), bytes.TrimSpace(now)) {
-		_, _ = fmt.Fprintf(out, "%s asks already, by %s.\n", h.Name, file)
-		return nil
-	}
-	_, _ = fmt.Fprintf(out, "This goes into %s; what else it has stays:\n\n  %s\n\nWrite yes: ", file, shown)
+	_, _ = fmt.Fprintf(out, "This goes into %s; what else it has stays:\n\n  %s\n\nA new token that can only ask, at %s as %s, goes into %s.\n\nWrite yes: ", file, shown, who.URL, visible.Line(who.User), keep)
 	var answer string
 	if _, err := fmt.Fscanln(in, &answer); err != nil || answer != "yes" {
 		return config.Errorf("nothing was written")
+	}
+	if err := renew(ctx, h, who, keep); err != nil {
+		return err
 	}
 	mode := os.FileMode(0o600)
 	if st, err := os.Stat(file); err == nil {
@@ -77,8 +91,21 @@ func install(ctx context.Context, h hook.Program, in io.Reader, out io.Writer, f
 	if err := os.Rename(tmp, file); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "%s asks from its next start on. If this machine isn't signed in yet: %s login LINK\n", h.Name, words.Program())
+	_, _ = fmt.Fprintf(out, "%s asks from its next start on.\n", h.Name)
 	return nil
+}
+
+// renew gives a program's hook a token of its own, and ends the one that it had.
+func renew(ctx context.Context, h hook.Program, who Account, file string) error {
+	var made struct{ ID, Token string }
+	if err := New(who).Call(ctx, http.MethodPost, "/tokens", map[string]any{"program": h.Name, "scope": "ask"}, &made); err != nil {
+		return err
+	}
+	old, err := account.Read(file)
+	if err == nil {
+		_ = New(old).Call(ctx, http.MethodPost, "/tokens/"+url.PathEscape(old.ID)+"/end", struct{}{}, nil) // it may have ended, and so may its bot
+	}
+	return Account{URL: who.URL, Token: made.Token, ID: made.ID, User: who.User}.Write(file)
 }
 
 // asking is the command that asks: the small program beside this one, which starts faster, or else
@@ -137,7 +164,9 @@ func settingsOf(h hook.Program, file string, was []byte, program, tools []string
 	if err != nil {
 		return nil, "", err
 	}
-	entry := map[string]any{"matcher": strings.Join(tools, "|"), "hooks": []any{map[string]any{"type": "command", "command": command, "timeout": h.Limit}}}
+	// A hook that is gone, or was killed, is no yes: every program takes this exit code for a denial.
+	command += fmt.Sprintf(" || exit %d", hook.Denied)
+	entry := map[string]any{"matcher": strings.Join(tools, "|"), "hooks": []any{map[string]any{"type": "command", "command": command, "timeout": int(hook.Limit / h.Unit)}}}
 	all, ok := settings["hooks"].(map[string]any)
 	if !ok {
 		if settings["hooks"] != nil {
@@ -154,7 +183,7 @@ func settingsOf(h hook.Program, file string, was []byte, program, tools []string
 		raw, _ := json.Marshal(x)
 		group, _ := x.(map[string]any)
 		in, _ := group["hooks"].([]any)
-		return len(in) == 1 && bytes.Contains(raw, []byte("hook "+h.ID))
+		return len(in) == 1 && (bytes.Contains(raw, []byte("hook "+h.ID)) || bytes.Contains(raw, []byte("hook' "+h.ID)))
 	})
 	all[event] = append(list, entry)
 	settings["hooks"] = all

@@ -1,12 +1,11 @@
 package hook
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -18,64 +17,86 @@ import (
 // maxEdit is the longest change that can be asked about, in bytes.
 const maxEdit = 48 << 10
 
-// editAsked is a change of a file that a program asks about.
+// editAsked is a change of files that a program asks about.
 type editAsked struct {
-	path, change string
-	digest       string // of the content before; "" is no file
+	change string
+	patch  bool // change is one, with names below dir; otherwise it is of one file
+	dir    string
+	files  []editedFile
 }
 
-// editOf works out what a program's tool would make of a file.
-func editOf(ev hookEvent) (question, error) {
-	text := func(names ...string) string {
-		for _, name := range names {
-			if s, ok := ev.Input[name].(string); ok {
-				return s
-			}
-		}
-		return ""
-	}
-	if ev.Tool == "apply_patch" {
-		return patchOf(ev, text("command", "patch", "input"))
-	}
-	name := text("file_path", "filePath", "notebook_path")
-	if name == "" {
-		return nil, errors.New("it names no file")
+// editedFile is a file before a change.
+type editedFile struct {
+	Path   string `json:"path"`
+	Digest string `json:"digest,omitempty"` // SHA-256, in hexadecimal; "" is no file
+	Link   string `json:"link,omitempty"`   // where it really is, if links lead elsewhere
+}
+
+// fileOf is a file that a program names, and its content.
+func fileOf(name, dir string) (f editedFile, was []byte, err error) {
+	if strings.HasPrefix(name, "~") || slices.Contains(strings.Split(name, "/"), "..") {
+		return f, nil, fmt.Errorf("%q isn't the plain path of a file. Name it from the root", name)
 	}
 	if !path.IsAbs(name) {
-		name = path.Join(ev.Dir, name)
+		name = path.Join(dir, name)
 	}
-	was, err := os.ReadFile(name)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	f.Path = path.Clean(name)
+	real, out := leads(f.Path, dir)
+	if out {
+		return f, nil, fmt.Errorf("%s is or is below a link out of the checkout, to %s. Change that file by its own name", f.Path, real)
+	}
+	if real != f.Path {
+		f.Link = real
+	}
+	was, err = contentOf(f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, nil, nil
+	}
+	f.Digest = sumOf(was)
+	return f, was, err
+}
+
+// editOf works out what a program's tool would make of its files.
+func editOf(ev hookEvent) (question, error) {
+	if ev.Tool == "apply_patch" {
+		return patchOf(ev)
+	}
+	name, ok := pick(ev.Input, "file_path", "filePath", "notebook_path")
+	if !ok || name == "" {
+		return nil, errors.New("it doesn't name one file")
+	}
+	f, was, err := fileOf(name, ev.Dir)
+	if err != nil {
 		return nil, err
 	}
-	q := editAsked{path: path.Clean(name)}
-	if err == nil {
-		sum := sha256.Sum256(was)
-		q.digest = hex.EncodeToString(sum[:])
-	}
-	if ev.Tool == "NotebookEdit" { // its cells are nothing that a diff shows
-		q.change = fmt.Sprintf("cell %s: %s\n%s", text("cell_id"), text("edit_mode"), text("new_source"))
-		return q.checked()
+	q := editAsked{dir: ev.Dir, files: []editedFile{f}}
+	text := func(name string) string {
+		s, _ := ev.Input[name].(string)
+		return s
 	}
 	now := string(was)
-	switch content, isWhole := ev.Input["content"].(string); {
-	case isWhole:
-		now = content
+	switch ev.Tool {
+	case "NotebookEdit": // its cells are nothing that a diff shows
+		q.change = fmt.Sprintf("cell %s: %s\n%s", text("cell_id"), text("edit_mode"), text("new_source"))
+		return q.checked()
+	case "Write", "write", "write_file":
+		if now, ok = ev.Input["content"].(string); !ok {
+			return nil, errors.New("it has no content")
+		}
 	default:
-		list, several := ev.Input["edits"].([]any)
-		if !several {
-			list = []any{ev.Input}
+		list := []any{ev.Input}
+		if ev.Tool == "MultiEdit" {
+			list, _ = ev.Input["edits"].([]any)
 		}
 		for _, e := range list {
 			m, _ := e.(map[string]any)
-			var ok bool
 			if now, ok = replaced(now, m); !ok {
-				return nil, errors.New("what it would replace isn't in the file")
+				return nil, fmt.Errorf("what it would replace isn't in %s. Read the file again", f.Path)
 			}
 		}
 	}
-	if !utf8.ValidString(now) || !utf8.Valid(was) {
-		return nil, errors.New("the file isn't text")
+	if !utf8.ValidString(now) || !utf8.Valid(was) || strings.ContainsRune(string(was)+now, 0) {
+		return nil, fmt.Errorf("%s isn't text, so nobody can read the change. Change it by a command", f.Path)
 	}
 	q.change = string(diff.Diff(path.Base(name), was, path.Base(name), []byte(now)))
 	if i := strings.Index(q.change, "\n@@"); i >= 0 { // its head names the file twice
@@ -84,18 +105,21 @@ func editOf(ev hookEvent) (question, error) {
 	return q.checked()
 }
 
-// replaced is a text after one replacement, as a program's tool describes it.
-func replaced(s string, how map[string]any) (string, bool) {
-	pick := func(names ...string) (string, bool) {
-		for _, name := range names {
-			if s, ok := how[name].(string); ok {
-				return s, true
-			}
-		}
+// pick is the text of the one name that is there. The programs spell it in different ways, and a model
+// can add another program's spelling.
+func pick(in map[string]any, names ...string) (text string, ok bool) {
+	there := slices.DeleteFunc(names, func(name string) bool { return in[name] == nil })
+	if len(there) != 1 {
 		return "", false
 	}
-	from, ok := pick("old_string", "oldString")
-	to, ok2 := pick("new_string", "newString")
+	text, ok = in[there[0]].(string)
+	return text, ok
+}
+
+// replaced is a text after one replacement, as a program's tool describes it.
+func replaced(s string, how map[string]any) (string, bool) {
+	from, ok := pick(how, "old_string", "oldString")
+	to, ok2 := pick(how, "new_string", "newString")
 	all := false
 	for _, name := range []string{"replace_all", "replaceAll", "allow_multiple"} {
 		if b, _ := how[name].(bool); b {
@@ -118,35 +142,36 @@ func replaced(s string, how map[string]any) (string, bool) {
 	return strings.Replace(s, from, to, 1), true
 }
 
-// patchOf is a patch of several files, which shows itself what it changes.
-func patchOf(ev hookEvent, patch string) (question, error) {
-	if strings.TrimSpace(patch) == "" {
-		return nil, errors.New("it names no patch")
+// patchOf is a patch of several files, which shows itself what it changes. Which ones, the bot finds
+// out by itself.
+func patchOf(ev hookEvent) (question, error) {
+	patch, ok := pick(ev.Input, "command", "patch", "input")
+	if !ok || strings.TrimSpace(patch) == "" {
+		return nil, errors.New("it has no patch")
 	}
+	q := editAsked{change: patch, patch: true, dir: ev.Dir}
 	for line := range strings.Lines(patch) {
-		for _, head := range []string{"*** Add File: ", "*** Update File: ", "*** Delete File: "} {
-			name, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), head)
+		for _, head := range []string{"*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"} {
+			name, ok := strings.CutPrefix(strings.TrimSpace(line), head)
 			if !ok {
 				continue
 			}
-			if !path.IsAbs(name) {
-				name = path.Join(ev.Dir, name)
+			f, _, err := fileOf(strings.TrimSpace(name), ev.Dir)
+			if err != nil {
+				return nil, err
 			}
-			q := editAsked{path: path.Clean(name), change: patch}
-			if was, err := os.ReadFile(name); err == nil {
-				sum := sha256.Sum256(was)
-				q.digest = hex.EncodeToString(sum[:])
+			if !slices.Contains(q.files, f) {
+				q.files = append(q.files, f)
 			}
-			return q.checked()
 		}
 	}
-	return nil, errors.New("the patch names no file")
+	return q.checked()
 }
 
 func (e editAsked) checked() (question, error) {
 	switch {
 	case len(e.change) > maxEdit:
-		return nil, fmt.Errorf("the change has more than %d KiB, which no card shows", maxEdit>>10)
+		return nil, fmt.Errorf("the change has %d KiB, and people can't read more than %d. Do it in smaller steps", (len(e.change)+1023)>>10, maxEdit>>10)
 	case strings.TrimSpace(e.change) == "":
 		e.change = "no difference\n"
 	}
@@ -155,24 +180,31 @@ func (e editAsked) checked() (question, error) {
 
 // call implements question.
 func (e editAsked) call() (string, any) {
-	return "allow_edit", struct {
-		Host   string `json:"host"`
-		Path   string `json:"path"`
-		Change string `json:"change"`
-		Digest string `json:"digest,omitempty"`
-	}{HostName(), e.path, e.change, e.digest}
+	type asked struct {
+		Host   string       `json:"host"`
+		Path   string       `json:"path,omitempty"`
+		Link   string       `json:"link,omitempty"`
+		Digest string       `json:"digest,omitempty"`
+		Dir    string       `json:"dir,omitempty"`
+		Files  []editedFile `json:"files,omitempty"`
+		Change string       `json:"change"`
+	}
+	if e.patch {
+		return "allow_edit", asked{Host: HostName(), Dir: e.dir, Files: e.files, Change: e.change}
+	}
+	f := e.files[0]
+	return "allow_edit", asked{Host: HostName(), Path: f.Path, Link: f.Link, Digest: f.Digest, Change: e.change}
 }
 
 // became implements question.
 func (e editAsked) became(x client.Result, page string) (verdict, error) {
-	now, err := os.ReadFile(e.path)
-	sum := sha256.Sum256(now)
-	same := e.digest == "" && errors.Is(err, os.ErrNotExist) || err == nil && e.digest == hex.EncodeToString(sum[:])
-	switch {
-	case x.Digest != digest(e.change):
+	if x.Digest != digest(e.change) {
 		return verdict{why: "Countersign: another change was approved. It's in " + page}, nil
-	case !same:
-		return verdict{why: "Countersign: " + e.path + " has changed since this was asked. Ask again."}, nil
+	}
+	for _, f := range e.files {
+		if now, _, err := fileOf(f.Path, e.dir); err != nil || now != f {
+			return verdict{why: "Countersign: " + f.Path + " has changed since this was asked. Ask again."}, nil
+		}
 	}
 	return verdict{allowed: true}, nil
 }

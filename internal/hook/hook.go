@@ -3,6 +3,7 @@
 package hook
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"countersign/adapters/chat/visible"
 	"countersign/client"
@@ -26,10 +29,15 @@ import (
 )
 
 const (
-	// maxHook is the longest input of a hook, in bytes.
-	maxHook = 1 << 20
-	// hookPatience is how long a bot may be away before the program asks by its own prompt.
+	// maxHook is the longest input of a hook, in bytes, and maxDepth how deep its values may be nested.
+	maxHook, maxDepth = 1 << 20, 100
+	// maxCommand is the longest command that can be asked about, in bytes, as the bot's tool has it.
+	maxCommand = 16 << 10
+	// hookPatience is how long a bot may be away before the question is answered without it.
 	hookPatience = 5 * time.Second
+	// spare is how long before the program's own limit a question is answered: a program that ends its
+	// hook goes on without an answer.
+	spare = 30 * time.Second
 )
 
 // hookEvent is what a program says before it runs something. The programs' formats are alike:
@@ -37,11 +45,9 @@ const (
 // (https://developers.openai.com/codex/hooks) and Gemini CLI
 // (https://geminicli.com/docs/hooks/reference/).
 type hookEvent struct {
-	Session string         `json:"session_id"`
-	Dir     string         `json:"cwd"`
-	Event   string         `json:"hook_event_name"`
-	Tool    string         `json:"tool_name"`
-	Input   map[string]any `json:"tool_input"`
+	Session, Dir, Event, Tool string
+	Mode                      string // in which the program asks its own person, or doesn't
+	Input                     map[string]any
 }
 
 // Program is one that asks by a hook.
@@ -54,14 +60,24 @@ type Program struct {
 	// Answer is what it reads: that the program may run a command, and which one where people have
 	// changed it, or why not.
 	Answer func(ev hookEvent, v verdict) any
-	// File is its file of settings below the home directory, and Limit how long it waits for an answer,
-	// in the unit of its settings. A program without a Limit has a plugin there.
-	File  string
-	Limit int
+	// Dirs are the arguments of its tools for a command that say in which directory it runs.
+	Dirs []string
+	// Prompts are its modes in which it asks its own person if the answer says so, and nothing runs unasked.
+	Prompts []string
+	// File is its file of settings below the home directory, and Unit that of times in there. A program
+	// without a Unit has a plugin there.
+	File string
+	Unit time.Duration
+	// Limit is how long the program waits for an answer; 0 is [Limit].
+	Limit time.Duration
+	// Account is the file that says which bot is asked, and by which token. "" is the account of the
+	// command line.
+	Account string
 	// Rewrites says that it runs the command of the answer, and Lock is the program countersign-lock of
 	// this machine, under which a read then runs that the bot can't prove otherwise; "" is none.
 	Rewrites bool
 	Lock     string
+	patience time.Duration // with a bot that doesn't answer; 0 is hookPatience
 }
 
 // verdict is what became of a question.
@@ -69,17 +85,23 @@ type verdict struct {
 	allowed bool
 	command string // that is allowed; "" is what was asked
 	held    bool   // command runs what was asked under a lock
+	own     bool   // the program's own person is to be asked
 	why     string // not
 }
+
+// Limit is how long a program that has a hook installed waits for an answer.
+const Limit = 20 * time.Minute
 
 // Programs are those that can ask.
 var Programs = []Program{
 	{
 		ID: "claude-code", Name: "Claude Code", Shells: []string{"Bash"}, Edits: []string{"Write", "Edit", "MultiEdit", "NotebookEdit"}, Events: []string{"PreToolUse"},
-		File: ".claude/settings.json", Limit: 1200, Rewrites: true,
+		File: ".claude/settings.json", Unit: time.Second, Rewrites: true, Prompts: []string{"default"},
 		Answer: func(ev hookEvent, v verdict) any {
 			out := map[string]any{"hookEventName": ev.Event, "permissionDecision": "allow", "permissionDecisionReason": "Countersign allows it."}
 			switch {
+			case v.own:
+				out["permissionDecision"], out["permissionDecisionReason"] = "ask", v.why
 			case !v.allowed:
 				out["permissionDecision"], out["permissionDecisionReason"] = "deny", v.why
 			case v.changed(ev):
@@ -93,7 +115,7 @@ var Programs = []Program{
 		},
 	},
 	{
-		ID: "codex", Name: "Codex", Shells: []string{"Bash"}, Edits: []string{"apply_patch"}, Events: []string{"PermissionRequest"}, File: ".codex/hooks.json", Limit: 1200,
+		ID: "codex", Name: "Codex", Shells: []string{"Bash"}, Edits: []string{"apply_patch"}, Events: []string{"PermissionRequest"}, File: ".codex/hooks.json", Unit: time.Second,
 		Answer: func(ev hookEvent, v verdict) any {
 			decision := map[string]any{"behavior": "allow"}
 			if v = v.unchanged(ev); !v.allowed {
@@ -104,7 +126,8 @@ var Programs = []Program{
 	},
 	{
 		ID: "gemini-cli", Name: "Gemini CLI", Shells: []string{"run_shell_command"}, Edits: []string{"write_file", "replace"}, Events: []string{"BeforeTool"},
-		File: ".gemini/settings.json", Limit: 1200000,
+		Dirs: []string{"directory", "dir_path"}, // of several versions
+		File: ".gemini/settings.json", Unit: time.Millisecond,
 		Answer: func(ev hookEvent, v verdict) any {
 			if v = v.unchanged(ev); !v.allowed {
 				return map[string]any{"decision": "deny", "reason": v.why}
@@ -114,7 +137,7 @@ var Programs = []Program{
 	},
 	{
 		// Its plugin (opencode.js) asks and obeys.
-		ID: "opencode", Name: "opencode", Shells: []string{"bash"}, Edits: []string{"write", "edit"}, Events: []string{"tool.execute.before"}, File: ".config/opencode/plugins/countersign.js", Rewrites: true,
+		ID: "opencode", Name: "opencode", Shells: []string{"bash"}, Edits: []string{"write", "edit"}, Events: []string{"tool.execute.before"}, Dirs: []string{"workdir"}, File: ".config/opencode/plugins/countersign.js", Rewrites: true,
 		Answer: func(ev hookEvent, v verdict) any {
 			switch {
 			case !v.allowed:
@@ -140,27 +163,75 @@ func (v verdict) unchanged(ev hookEvent) verdict {
 	return v
 }
 
-// Run answers one question. Whatever goes wrong is said on standard error, and nothing is answered:
-// the program then asks by its own prompt.
+// Run answers one question. Every one that is of the program's kind gets an answer, whatever happens:
+// without one, a program in a mode in which it asks nobody goes on. An error means that the answer
+// could not be written, and that this program has to end with [Denied].
 func (h Program) Run(ctx context.Context, in io.Reader, out, errs io.Writer) error {
-	ev, q, err := h.read(in)
+	limit := cmp.Or(h.Limit, Limit)
+	late := min(spare, limit/2)
+	ctx, cancel := context.WithTimeout(ctx, limit-late)
+	defer cancel()
+	answers := make(chan any, 1)
+	go func() { answers <- h.answer(ctx, in, errs) }()
+	var a any
+	select {
+	case a = <-answers:
+	case <-ctx.Done(): // the card is withdrawn
+		select {
+		case a = <-answers:
+		case <-time.After(late / 2): // a file or a pipe keeps it
+			a = h.Answer(hookEvent{Event: h.Events[0]}, verdict{why: notDone + "there was no answer in time. Ask again."})
+		}
+	}
+	if a == nil {
+		return nil
+	}
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", raw)
+	return err
+}
+
+// What the arguments of the command in a program's settings mean.
+const (
+	AccountFlag = "file that names the bot and has a token of it, in place of this command line's account"
+	LockFlag    = "the program countersign-lock of this machine, under which more reads can be proven"
+	LimitFlag   = "how long the program waits for an answer, as its settings say"
+)
+
+// Denied is the exit code that the programs take for a denial, whose reason is on standard error.
+const Denied = 2
+
+const notDone = "Not done: "
+
+// unasked is why nobody could be asked.
+type unasked struct{ error }
+
+// answer is what the program reads, or nil where it asks about something else.
+func (h Program) answer(ctx context.Context, in io.Reader, errs io.Writer) (a any) {
+	ev := hookEvent{Event: h.Events[0]}
+	defer func() {
+		if r := recover(); r != nil {
+			a = h.Answer(ev, verdict{why: fmt.Sprintf(notDone+"the hook failed: %v", r)})
+		}
+	}()
+	q, err := h.read(in, &ev)
 	if err == nil && q == nil {
-		return nil // it's about something else
+		return nil
 	}
 	var v verdict
 	if err == nil {
 		v, err = h.ask(ctx, ev, q, errs)
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(errs, "Countersign gave no answer, so %s asks by its own prompt: %v\n", h.Name, err)
-		return nil // some programs would take a hook that fails for an answer
+		v = verdict{why: notDone + strings.TrimSuffix(err.Error(), ".") + "."}
+		if _, nobody := errors.AsType[unasked](err); nobody {
+			v.own = slices.Contains(h.Prompts, ev.Mode)
+		}
 	}
-	raw, err := json.Marshal(h.Answer(ev, v))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\n", raw)
-	return err
+	return h.Answer(ev, v)
 }
 
 // question is what a program asks.
@@ -172,49 +243,33 @@ type question interface {
 }
 
 // read reads a question. It is nil where the program asks about something else.
-func (h Program) read(in io.Reader) (ev hookEvent, q question, err error) {
+func (h Program) read(in io.Reader, ev *hookEvent) (q question, err error) {
 	raw, err := io.ReadAll(io.LimitReader(in, maxHook+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > maxHook {
+		_, _ = io.Copy(io.Discard, in) // its writer may take it for a failure otherwise
+		return nil, errors.New("it is longer than a megabyte. Do it in smaller steps")
+	}
+	all, err := object(raw)
+	if err != nil {
+		return nil, fmt.Errorf("what %s says can't be read: %w", h.Name, err)
+	}
+	event, hasEvent := all["hook_event_name"].(string)
+	tool, hasTool := all["tool_name"].(string)
 	switch {
-	case err != nil:
-		return ev, nil, err
-	case len(raw) > maxHook:
-		return ev, nil, errors.New("what it asks about is longer than a megabyte")
+	case !hasEvent || !hasTool:
+		return nil, fmt.Errorf("%s doesn't say what it asks about", h.Name)
+	case !slices.Contains(h.Events, event) || !slices.Contains(h.Shells, tool) && !slices.Contains(h.Edits, tool):
+		return nil, nil
 	}
-	if err := json.Unmarshal(raw, &ev); err != nil {
-		return ev, nil, fmt.Errorf("what it says is not in the format of %s that is known here", h.Name)
-	}
-	switch {
-	case !slices.Contains(h.Events, ev.Event):
-		return ev, nil, nil
-	case slices.Contains(h.Edits, ev.Tool):
-		q, err = editOf(ev)
-	case slices.Contains(h.Shells, ev.Tool):
-		lock := h.Lock
-		if command, _ := ev.Input["command"].(string); !h.Rewrites || moves.MatchString(command) {
-			lock = ""
-		}
-		q, err = commandOf(&ev, lock)
-	}
-	return ev, q, err
-}
-
-// commandAsked is a command that a program asks about.
-type commandAsked struct {
-	command, dir string
-	files        []namedFile
-	lock         string // the program that locks it; "" is none
-}
-
-func commandOf(ev *hookEvent, lock string) (question, error) {
-	command, ok := ev.Input["command"].(string)
-	if !ok || strings.TrimSpace(command) == "" {
-		return nil, errors.New("it names no command")
-	}
-	// The bot doesn't see what stands around a command, and a space can be a part of its last word.
-	if strings.Trim(command, "\n") != strings.TrimSpace(command) || strings.HasSuffix(strings.TrimSpace(command), `\`) {
-		return nil, errors.New("the command begins or ends with a space or a backslash")
-	}
-	for _, name := range []string{"directory", "dir_path", "workdir"} { // Gemini CLI's, of several versions, and opencode's
+	ev.Event, ev.Tool = event, tool
+	ev.Session, _ = all["session_id"].(string)
+	ev.Dir, _ = all["cwd"].(string)
+	ev.Mode, _ = all["permission_mode"].(string)
+	ev.Input, _ = all["tool_input"].(map[string]any)
+	for _, name := range h.Dirs {
 		dir, ok := ev.Input[name].(string)
 		switch {
 		case !ok || dir == "":
@@ -224,10 +279,97 @@ func commandOf(ev *hookEvent, lock string) (question, error) {
 			ev.Dir = path.Join(ev.Dir, dir)
 		}
 	}
-	if !path.IsAbs(ev.Dir) {
+	switch {
+	case !path.IsAbs(ev.Dir):
 		return nil, errors.New("it doesn't say in which directory")
+	case slices.Contains(h.Edits, tool):
+		return editOf(*ev)
 	}
-	return commandAsked{command, ev.Dir, filesOf(command, ev.Dir), lock}, nil
+	return h.commandOf(*ev)
+}
+
+// object reads a JSON object. It refuses what programs read in different ways.
+func object(raw []byte) (map[string]any, error) {
+	if !utf8.Valid(raw) {
+		return nil, errors.New("it isn't text")
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	v, err := value(d, 0)
+	if err != nil {
+		return nil, err
+	}
+	all, ok := v.(map[string]any)
+	if _, err := d.Token(); !ok || !errors.Is(err, io.EOF) {
+		return nil, errors.New("it isn't one object")
+	}
+	return all, nil
+}
+
+// value reads the next value of d, in which no object has a name twice.
+func value(d *json.Decoder, depth int) (any, error) {
+	t, err := d.Token()
+	if err != nil {
+		return nil, errors.New("it isn't JSON")
+	}
+	if depth > maxDepth {
+		return nil, errors.New("it is nested too deep")
+	}
+	switch t {
+	case json.Delim('{'):
+		all := map[string]any{}
+		for d.More() {
+			name, err := value(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			key, _ := name.(string) // the decoder takes nothing else
+			if _, twice := all[key]; twice {
+				return nil, fmt.Errorf("it has %q twice", key)
+			}
+			if all[key], err = value(d, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		_, err = d.Token()
+		return all, err
+	case json.Delim('['):
+		list := []any{}
+		for d.More() {
+			x, err := value(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, x)
+		}
+		_, err = d.Token()
+		return list, err
+	}
+	return t, nil
+}
+
+// commandAsked is a command that a program asks about.
+type commandAsked struct {
+	command, dir, shell string
+	files               []namedFile
+	lock                string // the program that locks it; "" is none
+}
+
+func (h Program) commandOf(ev hookEvent) (question, error) {
+	command, _ := ev.Input["command"].(string)
+	switch {
+	case strings.TrimSpace(command) == "":
+		return nil, errors.New("it names no command")
+	case len(command) > maxCommand:
+		return nil, fmt.Errorf("the command has %d KiB, and people can't read more than %d. Write a script, and run that", (len(command)+1023)>>10, maxCommand>>10)
+	}
+	q := commandAsked{command, ev.Dir, shellName(), filesOf(command, ev.Dir), h.Lock}
+	if !h.Rewrites || moves.MatchString(command) {
+		q.lock = ""
+	}
+	if strings.HasSuffix(strings.TrimSpace(command), `\`) { // what a program puts behind it may become a part of it
+		q.shell, q.lock = "", ""
+	}
+	return q, nil
 }
 
 // call implements question.
@@ -239,7 +381,7 @@ func (a commandAsked) call() (string, any) {
 		Command string      `json:"command"`
 		Lock    bool        `json:"lock,omitempty"`
 		Files   []namedFile `json:"files,omitempty"`
-	}{HostName(), a.dir, shellName(), strings.TrimSpace(a.command), a.lock != "", a.files}
+	}{HostName(), a.dir, a.shell, a.command, a.lock != "", a.files}
 }
 
 // became implements question. What is stored of an answer has no secrets, so commands are told apart
@@ -247,7 +389,7 @@ func (a commandAsked) call() (string, any) {
 func (a commandAsked) became(x client.Result, page string) (verdict, error) {
 	v := verdict{allowed: true}
 	switch {
-	case x.Digest == digest(strings.TrimSpace(a.command)):
+	case x.Digest == digest(a.command):
 		v.command = a.command
 	case x.Digest == digest(x.Command):
 		v.command = x.Command
@@ -258,9 +400,9 @@ func (a commandAsked) became(x client.Result, page string) (verdict, error) {
 		return verdict{}, errors.New("the bot allows it under a lock that this machine doesn't have")
 	}
 	if x.Locked {
-		v.command, v.held = locked(a.lock, x.Needs, strings.TrimSpace(v.command)), true
+		v.command, v.held = locked(a.lock, x.Needs, v.command), true
 	}
-	if changed := changedFile(a.files); x.Request != "" && changed != "" {
+	if changed := changedFile(a.files, a.dir); x.Request != "" && changed != "" {
 		return verdict{why: "Countersign: " + changed + " has changed since this was asked. Ask again."}, nil
 	}
 	return v, nil
@@ -280,23 +422,52 @@ func locked(program string, needs []string, command string) string {
 	return out + " -- " + cmp.Or(shellName(), "sh") + " -c " + quote(command)
 }
 
+// account is which bot is asked, and by which token.
+func (h Program) account() (account.Account, error) {
+	if h.Account == "" {
+		return account.Load()
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} { // what is installed doesn't depend on who starts it
+		_ = os.Unsetenv(name) // there is nothing about it that fails
+	}
+	a, err := account.Read(h.Account)
+	if err != nil {
+		err = fmt.Errorf("%s can't be read (%w). Run %s hook install %s", h.Account, err, account.Program(), h.ID)
+	}
+	return a, err
+}
+
 // ask asks the bot, in the conversation of the program's session.
 func (h Program) ask(ctx context.Context, ev hookEvent, q question, errs io.Writer) (verdict, error) {
-	who, err := account.Load()
+	who, err := h.account()
+	if err == nil {
+		err = who.Private()
+	}
 	if err != nil {
-		return verdict{}, err
+		return verdict{}, unasked{err}
 	}
 	tool, in := q.call()
 	args, err := json.Marshal(in)
 	if err != nil {
 		return verdict{}, err
 	}
-	x, err := h.wait(ctx, client.New(who.URL, who.Token), ev, tool, args, errs)
+	c := client.New(who.URL, who.Token)
+	c.HTTP.Transport = &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: hookPatience} // and no proxy
+	x, err := h.wait(ctx, c, ev, tool, args, errs)
+	no, refused := errors.AsType[*client.Error](err)
 	switch {
-	case err != nil:
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return verdict{}, errors.New("nobody decided in time. Ask again if it is still needed")
+	case ctx.Err() != nil:
+		return verdict{}, errors.New("the hook was ended")
+	case refused && no.Status == http.StatusUnauthorized:
+		return verdict{}, unasked{fmt.Errorf("the bot at %s doesn't know this machine's token. Run %s hook install %s", who.URL, account.Program(), h.ID)}
+	case refused && no.Status < http.StatusInternalServerError && no.Status != http.StatusTooManyRequests:
 		return verdict{}, err
+	case err != nil:
+		return verdict{}, unasked{fmt.Errorf("Countersign can't be reached at %s. Check that the bot runs, and that this machine reaches it", who.URL)}
 	case x.Unknown:
-		return verdict{}, errors.New("nobody knows what was decided")
+		return verdict{}, errors.New("nobody knows what was decided. Ask again")
 	case !x.Allowed:
 		return verdict{why: "Countersign: " + cmp.Or(strings.Join(strings.Fields(visible.Text(x.Note)), " "), "not allowed")}, nil
 	}
@@ -305,7 +476,7 @@ func (h Program) ask(ctx context.Context, ev hookEvent, q question, errs io.Writ
 
 // wait asks for a call of a tool and waits for its end.
 func (h Program) wait(ctx context.Context, c *client.Client, ev hookEvent, tool string, args json.RawMessage, errs io.Writer) (client.Result, error) {
-	limited, cancel := context.WithTimeout(ctx, hookPatience)
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(h.patience, hookPatience))
 	defer cancel()
 	call, err := c.Start(limited, client.Request{
 		Task: cmp.Or(digest(ev.Session), "session"), Tool: tool, Args: args,

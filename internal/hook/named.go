@@ -3,6 +3,9 @@ package hook
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path"
@@ -10,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 )
 
@@ -22,8 +26,11 @@ const (
 // namedFile is a file that a command runs or works from, as it is when the program asks.
 type namedFile struct {
 	Path   string `json:"path"`
-	Digest string `json:"digest"`         // SHA-256, in hexadecimal
-	Text   string `json:"text,omitempty"` // "" where it is no text, or too long to be shown
+	Digest string `json:"digest,omitempty"` // SHA-256, in hexadecimal
+	Text   string `json:"text,omitempty"`   // "" where it is no text, or too long to be shown
+	// Link is where the file is that a link out of the checkout leads to. Nothing of it leaves the machine.
+	Link string `json:"link,omitempty"`
+	sum  string // of what is there
 }
 
 var (
@@ -77,7 +84,7 @@ func filesOf(command, dir string) []namedFile {
 			case i > 0 && !run && !works.MatchString(w) && !from.MatchString(words[i-1]):
 				continue
 			}
-			f, ok := look(name)
+			f, ok := look(name, dir)
 			if !ok {
 				continue
 			}
@@ -94,18 +101,54 @@ func system(name string) bool {
 	return slices.ContainsFunc([]string{"/bin/", "/sbin/", "/usr/", "/lib/", "/proc/", "/sys/", "/dev/"}, func(dir string) bool { return strings.HasPrefix(name, dir) })
 }
 
-// look reads a file, if it is one.
-func look(name string) (namedFile, bool) {
-	st, err := os.Stat(name)
-	if err != nil || !st.Mode().IsRegular() || st.Size() > maxNamedSize {
-		return namedFile{}, false
+// contentOf reads a regular file. It waits for nothing, and opens no device, which that may change.
+func contentOf(name string) ([]byte, error) {
+	regular := func(st fs.FileInfo, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !st.Mode().IsRegular():
+			return fmt.Errorf("%s is no regular file", name)
+		case st.Size() > maxNamedSize:
+			return fmt.Errorf("%s has more than %d MB", name, maxNamedSize>>20)
+		}
+		return nil
 	}
-	raw, err := os.ReadFile(name)
+	if err := regular(os.Stat(name)); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the program names it
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if err := regular(f.Stat()); err != nil { // another one by now
+		return nil, err
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxNamedSize+1))
+	if err == nil && len(raw) > maxNamedSize {
+		err = fmt.Errorf("%s has more than %d MB", name, maxNamedSize>>20)
+	}
+	return raw, err
+}
+
+func sumOf(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// look reads a file, if it is one, for a command in dir.
+func look(name, dir string) (namedFile, bool) {
+	raw, err := contentOf(name)
 	if err != nil {
 		return namedFile{}, false
 	}
-	sum := sha256.Sum256(raw)
-	f := namedFile{Path: name, Digest: hex.EncodeToString(sum[:])}
+	f := namedFile{Path: name, sum: sumOf(raw)}
+	if real, out := leads(name, dir); out {
+		f.Link = real
+		return f, true
+	}
+	f.Digest = f.sum
 	if text := string(raw); len(text) <= maxScript && utf8.ValidString(text) && !strings.ContainsRune(text, 0) {
 		f.Text = text
 	}
@@ -113,13 +156,68 @@ func look(name string) (namedFile, bool) {
 }
 
 // changedFile is one that is not what it was; "" is none.
-func changedFile(was []namedFile) string {
+func changedFile(was []namedFile, dir string) string {
 	for _, f := range was {
-		if now, ok := look(f.Path); !ok || now.Digest != f.Digest {
+		if now, ok := look(f.Path, dir); !ok || now != f {
 			return f.Path
 		}
 	}
 	return ""
+}
+
+// leads says where a file is, with all links on the way resolved. out says that the name is in the
+// checkout that dir is in, and the file isn't. real is name if no link in the checkout is on the way.
+func leads(name, dir string) (real string, out bool) {
+	top := dir
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			top = at
+			break
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	real, rest := resolved(name), ""
+	if rest, out = under(name, top); !out {
+		return real, false
+	}
+	top = resolved(top)
+	if real == filepath.Join(top, rest) {
+		return name, false
+	}
+	_, in := under(real, top)
+	return real, !in
+}
+
+// under is a path relative to a directory that it is in.
+func under(name, dir string) (rest string, ok bool) {
+	rest, err := filepath.Rel(dir, name)
+	return rest, err == nil && filepath.IsLocal(rest)
+}
+
+// resolved is a path without links, of a file that may not be there yet.
+func resolved(name string) string {
+	for range 40 {
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			return real
+		}
+		dir := filepath.Dir(name)
+		if dir == name {
+			break
+		}
+		dir = resolved(dir)
+		to, err := os.Readlink(name)
+		switch {
+		case err != nil:
+			return filepath.Join(dir, filepath.Base(name))
+		case filepath.IsAbs(to):
+			name = to
+		default:
+			name = filepath.Join(dir, to)
+		}
+	}
+	return name // a loop, which nothing opens
 }
 
 // Repository says what a directory is a checkout of ("github.com/acme/shop"), or is "".
@@ -129,7 +227,7 @@ func Repository(dir string) string {
 		return ""
 	}
 	for ; ; dir = filepath.Dir(dir) {
-		raw, err := os.ReadFile(filepath.Join(dir, ".git", "config"))
+		raw, err := contentOf(filepath.Join(dir, ".git", "config"))
 		if err == nil {
 			return originOf(string(raw))
 		}

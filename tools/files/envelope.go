@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
@@ -80,6 +81,41 @@ func parseEnvelope(patch string) ([]*gitdiff.File, error) {
 		return nil, fmt.Errorf("it does not end with %q", envelopeEnd)
 	}
 	return parts, nil
+}
+
+// Named returns the files that a patch of another program's apply_patch adds, changes, deletes or moves, as
+// it names them. It refuses a text in which another program may find other files.
+func Named(patch string) (names []string, deletes bool, err error) {
+	for line := range strings.Lines(patch) {
+		mark := strings.TrimSpace(line)
+		if strings.HasPrefix(mark, "*** ") && !strings.HasPrefix(line, mark) {
+			return nil, false, fmt.Errorf("%q stands behind a blank; a mark begins its line", mark)
+		}
+	}
+	if !isEnvelope(patch) {
+		return nil, false, fmt.Errorf("it does not begin with %q", envelopeBegin)
+	}
+	parts, err := parseEnvelope(patch)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, f := range parts {
+		for _, hunk := range f.TextFragments {
+			if f.IsNew && slices.ContainsFunc(hunk.Lines, func(l gitdiff.Line) bool { return l.Op != gitdiff.OpAdd }) {
+				return nil, false, fmt.Errorf("a line of the new file %s begins without +", f.NewName)
+			}
+		}
+		for _, name := range []string{f.OldName, f.NewName} {
+			if name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		deletes = deletes || f.IsDelete || f.IsRename
+	}
+	if len(names) == 0 {
+		err = errors.New("it names no file")
+	}
+	return names, deletes, err
 }
 
 func envelopeLine(line string) (gitdiff.Line, error) {

@@ -53,9 +53,10 @@ type Args struct {
 
 // File is a file on the program's machine.
 type File struct {
-	Path   string `json:"path"`
-	Digest string `json:"digest"`         // SHA-256 of its content, in hexadecimal
-	Text   string `json:"text,omitempty"` // its content, where it can be shown
+	Path   string `json:"path,omitempty"`
+	Digest string `json:"digest,omitempty"` // SHA-256 of its content, in hexadecimal
+	Text   string `json:"text,omitempty"`   // its content, where it can be shown
+	Link   string `json:"link,omitempty"`   // where it is, if links lead elsewhere
 }
 
 // Answer is the result of a call: the program may run Command.
@@ -98,7 +99,7 @@ func (tool) Spec() tools.Spec {
 				"shell":   {Type: "string", Description: "Shell that would run it."},
 				"command": {Type: "string", Pattern: `\S`, MaxLength: MaxCommand, Description: "Shell command."},
 				"lock":    {Type: "boolean", Description: "Whether the program can lock it."},
-				"files":   {Type: "array", Items: &tools.Property{Type: "object"}, MaxItems: maxFiles, Description: "Files that it runs or works from: path, digest (SHA-256) and text."},
+				"files":   {Type: "array", Items: &tools.Property{Type: "object"}, MaxItems: maxFiles, Description: "Files that it runs or works from: path, digest (SHA-256) and text, or where a link leads."},
 			},
 			Required: []string{"host", "dir", "command"},
 		}),
@@ -114,13 +115,16 @@ var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 func bound(in []File) (files map[string]string, shown string, err error) {
 	var texts strings.Builder
 	for _, f := range in {
-		if !path.IsAbs(f.Path) || strings.ContainsRune(f.Path, 0) || !digestForm.MatchString(f.Digest) {
+		out := f.Digest == "" && path.IsAbs(f.Link) // of that nothing is said
+		if !path.IsAbs(f.Path) || strings.ContainsRune(f.Path+f.Link, 0) || !out && !digestForm.MatchString(f.Digest) {
 			return nil, "", tools.Invalid("the file %q has no absolute path, or no digest", f.Path)
 		}
 		if files == nil {
 			files = map[string]string{}
 		}
-		files[path.Clean(f.Path)] = f.Digest
+		if files[path.Clean(f.Path)] = f.Digest; out {
+			files[path.Clean(f.Path)] = "a link to " + path.Clean(f.Link)
+		}
 		if f.Text != "" {
 			texts.WriteString(path.Base(f.Path) + ":\n" + strings.TrimRight(f.Text, "\n") + "\n")
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,37 +113,85 @@ func TestAQuestionIsBoundToTheFilesThatItRuns(t *testing.T) {
 	if p, err = plan(t, in); err != nil || p.Action.Digest() == was {
 		t.Errorf("another content is the same action: %v", err)
 	}
+	in.Files[0].Digest, in.Files[0].Link = "", "/home/ann/.netrc"
+	if p, err = plan(t, in); err != nil || p.Action.Files["/src/deploy.sh"] != "a link to /home/ann/.netrc" {
+		t.Errorf("a link: %+v %v", p.Action, err)
+	}
 	in.Files[0].Path = "deploy.sh"
 	if _, err := plan(t, in); err == nil {
 		t.Error("a path that isn't absolute is planned")
 	}
 }
 
-func TestAnEditIsBoundToWhatWasThere(t *testing.T) {
+func editPlan(t *testing.T, in outside.Edit) (tools.Plan, error) {
+	t.Helper()
 	reg, err := tools.NewRegistry(time.Now, outside.New(outside.Config{Classify: risk.Judge, Redact: hidden})...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	raw, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reg.Plan(t.Context(), tools.Call{Name: outside.EditName, Thread: "web:1", ID: "c1", Args: raw, Direct: true})
+}
+
+func TestAnEditIsBoundToWhatWasThere(t *testing.T) {
 	edit := func(in outside.Edit) (approvals.Action, error) {
-		raw, err := json.Marshal(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := reg.Plan(t.Context(), tools.Call{Name: outside.EditName, Thread: "web:1", ID: "c1", Args: raw, Direct: true})
+		p, err := editPlan(t, in)
 		return p.Action, err
 	}
-	base := outside.Edit{Host: "laptop", Path: "/src/a", Change: "-a\n+b\n", Digest: strings.Repeat("ab", 32)}
+	base := outside.Edit{Host: "laptop", File: outside.File{Path: "/src/a", Digest: strings.Repeat("ab", 32)}, Change: "-a\n+b\n"}
 	a, err := edit(base)
-	if err != nil || a.Kind != approvals.KindChange || a.Preview != base.Change || a.Files["/src/a"] != base.Digest {
+	if err != nil || a.Kind != approvals.KindChange || a.Preview != base.Change || a.Path != "/src/a" || a.Files["/src/a"] != base.Digest {
 		t.Fatalf("%+v %v", a, err)
 	}
 	base.Digest = ""
 	if b, err := edit(base); err != nil || b.Files["/src/a"] != approvals.Absent || b.Digest() == a.Digest() {
 		t.Errorf("a new file: %+v %v", b, err)
 	}
-	for _, bad := range []outside.Edit{{Host: "h", Path: "a", Change: "x"}, {Host: "h", Path: "/a"}, {Host: "h", Path: "/a", Change: "x", Digest: "1"}, {Host: "-", Path: "/a", Change: "x"}} {
+	base.Link = "/src/b"
+	if b, err := edit(base); err != nil || !slices.Equal(b.Paths, []string{"/src/a", "/src/b"}) || b.Files["/src/b"] != approvals.Absent {
+		t.Errorf("a link: %+v %v", b, err)
+	}
+	for _, bad := range []outside.Edit{
+		{Host: "h", File: outside.File{Path: "a"}, Change: "x"}, {Host: "h", File: outside.File{Path: "/a"}}, {Host: "h", File: outside.File{Path: "/a", Digest: "1"}, Change: "x"},
+		{Host: "-", File: outside.File{Path: "/a"}, Change: "x"}, {Host: "h", File: outside.File{Path: "/a", Link: "b"}, Change: "x"}, {Host: "h", Change: "x"},
+	} {
 		if b, err := edit(bad); err == nil {
 			t.Errorf("%+v is planned: %+v", bad, b)
+		}
+	}
+}
+
+// A patch counts with every file that it names, whatever the program says of them.
+func TestAPatchIsAboutAllItsFiles(t *testing.T) {
+	sum := strings.Repeat("ab", 32)
+	patch := "*** Begin Patch\n*** Update File: a.md\n@@\n-x\n+y\n*** Add File: /etc/cron.d/x\n+x\n*** Update File: old.md\n*** Move to: sub/keys\n@@\n-x\n+y\n*** End Patch\n"
+	all := []outside.File{{Path: "/src/a.md", Digest: sum}, {Path: "/etc/cron.d/x"}, {Path: "/src/old.md", Digest: sum}, {Path: "/src/sub/keys"}}
+	base := outside.Edit{Host: "laptop", Dir: "/src", Change: patch, Files: all}
+	p, err := editPlan(t, base)
+	if a := p.Action; err != nil || !slices.Equal(a.Paths, []string{"/src/a.md", "/etc/cron.d/x", "/src/old.md", "/src/sub/keys"}) || a.Path != "" || len(a.Files) != 4 || a.Files["/src/sub/keys"] != approvals.Absent {
+		t.Fatalf("%+v %v", p.Action, err)
+	}
+	removes := base
+	removes.Change, removes.Files = "*** Begin Patch\n*** Delete File: a.md\n*** End Patch\n", all[:1]
+	if p, err := editPlan(t, removes); err != nil || p.Level != risk.High || p.Action.Path != "/src/a.md" {
+		t.Errorf("%+v %v", p, err)
+	}
+	for what, change := range map[string]func(*outside.Edit){
+		"a file left out": func(x *outside.Edit) { x.Files = all[:3] }, "one too many": func(x *outside.Edit) { x.Files = append(slices.Clone(all), outside.File{Path: "/src/c"}) },
+		"one twice": func(x *outside.Edit) { x.Files = append(slices.Clone(all), all[0]) }, "no directory": func(x *outside.Edit) { x.Dir = "" },
+		"a mark behind a blank": func(x *outside.Edit) { x.Change = strings.Replace(patch, "*** Add", " *** Add", 1) },
+		"a mark in a new file":  func(x *outside.Edit) { x.Change = strings.Replace(patch, "+x\n", "+x\n x\n", 1) },
+		"no end":                func(x *outside.Edit) { x.Change = strings.TrimSuffix(patch, "*** End Patch\n") },
+		"more behind its end":   func(x *outside.Edit) { x.Change += "*** Add File: b\n+x\n" },
+		"no patch":              func(x *outside.Edit) { x.Change = "-a\n+b\n" },
+	} {
+		in := base
+		change(&in)
+		if p, err := editPlan(t, in); err == nil {
+			t.Errorf("%s is planned: %+v", what, p.Action)
 		}
 	}
 }
