@@ -180,6 +180,8 @@ func (l looker) rehearse(ctx context.Context) (rehearsal.Report, error) {
 	switch {
 	case l.action.User != l.open.Caps.User:
 		return none("it runs as a different account")
+	case slices.Contains(l.judge(text).Effects, risk.EffectSecrets):
+		return none("it reads secrets")
 	case l.action.Session != "" && !impact.Portable(text):
 		return none("it uses variables of its terminal")
 	}

@@ -50,7 +50,7 @@ func above(p string) string {
 
 // Receipt says what an action changed, and compares it with what people were shown.
 func Receipt(a approvals.Action, p approvals.Preview, r receipt.Report) approvals.Receipt {
-	t := accountant{teller: teller{strings.TrimRight(a.Dir, "/")}, action: a, preview: p, report: r}
+	t := accountant{teller: tells(a), action: a, preview: p, report: r}
 	out := approvals.Receipt{Method: approvals.Compared}
 	if r.Recorded {
 		out.Method = approvals.Recorded

@@ -3,6 +3,7 @@ package impact
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -29,13 +30,13 @@ func evidence(a approvals.Action, home string, r rehearsal.Report, err error, pr
 	elsewhere := reachesMissing(a, r)
 	switch {
 	case err == nil && r.Complete() && !elsewhere:
-		return approvals.Preview{Evidence: approvals.Rehearsed, Text: Rehearsed(a.Dir, r)}
+		return approvals.Preview{Evidence: approvals.Rehearsed, Text: Rehearsed(a, r)}
 	case predicted != "":
 		return approvals.Preview{Evidence: approvals.Predicted, Text: predicted}
 	case err == nil:
-		text := beyond(r, elsewhere) + ", which a rehearsal can't show"
+		text := tells(a).beyond(r, elsewhere) + ", which a rehearsal can't show"
 		changes := slices.DeleteFunc(slices.Clone(r.Changes), func(c rehearsal.Change) bool { return isCached(home, c.Path) })
-		if lines := (teller{strings.TrimRight(a.Dir, "/")}).effects(changes); len(lines) > 0 {
+		if lines := tells(a).effects(changes); len(lines) > 0 {
 			text += ". File changes:\n" + strings.Join(bounded(lines), "\n")
 		}
 		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: text}
@@ -53,8 +54,50 @@ func isCached(home, p string) bool {
 	return strings.HasPrefix(p, home+"/.cache/") || strings.HasPrefix(p, home+"/.kube/cache/")
 }
 
-// teller tells of changes to the people who know the working directory of the command.
-type teller struct{ dir string }
+// teller tells of changes to the people who know the text and the working directory of the command. What ran had
+// nobody's approval, so it gets no words of its own to them: a name that it made is told if the text has it.
+type teller struct{ dir, text string }
+
+func tells(a approvals.Action) teller { return teller{strings.TrimRight(a.Dir, "/"), string(a.Bytes)} }
+
+// endings are what programs add to a name, or take from it.
+var endings = []string{"", ".gz", ".bz2", ".xz", ".zst", ".bak", ".orig", ".old", "~"}
+
+// has reports whether the text has a name, as it is or with another ending.
+func (t teller) has(name string) bool {
+	for _, e := range endings {
+		if stem, ended := strings.CutSuffix(name, e); ended && t.holds(stem) || t.holds(name+e) {
+			return true
+		}
+	}
+	return false
+}
+
+// holds reports whether the text has a name or a path that is no part of a longer one.
+func (t teller) holds(name string) bool {
+	part := func(c byte) bool {
+		return c == '.' || c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
+	}
+	for at := 0; name != ""; {
+		i := strings.Index(t.text[at:], name)
+		if i < 0 {
+			break
+		}
+		begin, end := at+i, at+i+len(name)
+		if (begin == 0 || !part(t.text[begin-1])) && (end == len(t.text) || !part(t.text[end])) {
+			return true
+		}
+		at = begin + 1
+	}
+	return false
+}
+
+// holdsPath is holds for a path that a command may name from its directory, or as sysctl does.
+func (t teller) holdsPath(p string) bool {
+	rest, below := strings.CutPrefix(p, t.dir+"/")
+	setting, kernel := strings.CutPrefix(p, "/proc/sys/")
+	return t.holds(p) || below && t.holds(rest) || kernel && t.holds(strings.ReplaceAll(setting, "/", "."))
+}
 
 // name is a path for people: relative below the working directory, which the card has too.
 func (t teller) name(p string) string {
@@ -64,14 +107,16 @@ func (t teller) name(p string) string {
 	return show(p)
 }
 
-// Rehearsed says what a rehearsal showed of a command in a directory, the worst first.
-func Rehearsed(dir string, r rehearsal.Report) string {
-	t := teller{strings.TrimRight(dir, "/")}
-	lines := t.effects(r.Changes)
+// reasons are the ends of messages by which a failed command may say why.
+var reasons = []string{"No such file or directory", "Permission denied", "command not found", "File exists", "Is a directory", "Not a directory", "Directory not empty", "Operation not permitted", "No space left on device"}
+
+// Rehearsed says what a rehearsal showed of a command, the worst first.
+func Rehearsed(a approvals.Action, r rehearsal.Report) string {
+	lines := tells(a).effects(r.Changes)
 	if r.Code != 0 {
 		failed := fmt.Sprintf("fails with status %d", r.Code)
-		if r.Error != "" {
-			failed += ": " + visible(r.Error, 120)
+		if i := slices.IndexFunc(reasons, func(why string) bool { return strings.HasSuffix(r.Error, ": "+why) }); i >= 0 {
+			failed += ": " + reasons[i]
 		}
 		lines = slices.Insert(lines, min(len(lines), 2), failed)
 	}
@@ -98,7 +143,7 @@ func reachesMissing(a approvals.Action, r rehearsal.Report) bool {
 }
 
 // beyond says what a command wants that a view of files cannot show.
-func beyond(r rehearsal.Report, elsewhere bool) string {
+func (t teller) beyond(r rehearsal.Report, elsewhere bool) string {
 	var out []string
 	add := func(s string) {
 		if !slices.Contains(out, s) {
@@ -106,6 +151,9 @@ func beyond(r rehearsal.Report, elsewhere bool) string {
 		}
 	}
 	for _, h := range r.Hits {
+		if !t.holdsPath(h.Name) && !slices.Contains(sockets, h.Name) {
+			h.Name = ""
+		}
 		switch name := show(h.Name); {
 		case h.Kind == backend.HitConnect && h.Name != "":
 			add("connects to " + name)
@@ -141,6 +189,9 @@ func beyond(r rehearsal.Report, elsewhere bool) string {
 	return "it " + strings.Join(out, "")
 }
 
+// sockets are those of services that programs know by themselves.
+var sockets = []string{"/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock", "/run/systemd/private", "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket", "/run/containerd/containerd.sock", "/var/run/nscd/socket"}
+
 // watched are files by which an account gains rights or keeps them: they are named whatever else changes.
 var watched = []string{
 	"/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d/", "/etc/pam.d/", "/etc/ssh/", "/etc/crontab",
@@ -152,6 +203,11 @@ var watched = []string{
 
 // shells are the files of a home directory that a shell runs.
 var shells = []string{".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile"}
+
+// isKnown reports whether a name is one of these itself.
+func isKnown(p string) bool {
+	return slices.Contains(watched, p) || slices.Contains(shells, path.Base(p)) || strings.HasSuffix(p, "/.ssh/authorized_keys")
+}
 
 func isWatched(p string) bool {
 	return strings.Contains(p, "/.ssh/") || slices.Contains(shells, path.Base(p)) || slices.ContainsFunc(watched, func(w string) bool {
@@ -165,6 +221,7 @@ func (t teller) effects(changes []rehearsal.Change) []string {
 	var lines []string
 	byKind := map[rehearsal.ChangeKind][]rehearsal.Change{}
 	var emptied []rehearsal.Change
+	changes, lines = t.unnamed(changes)
 	for _, c := range changes {
 		switch {
 		case isWatched(c.Path) && c.Kind != rehearsal.Touched:
@@ -183,6 +240,47 @@ func (t teller) effects(changes []rehearsal.Change) []string {
 	return append(lines, t.grouped("updates the timestamp of", byKind[rehearsal.Touched])...)
 }
 
+// unnamed splits off what a command made by names that its text does not have, and what is below that: they are
+// counted for each directory.
+func (t teller) unnamed(changes []rehearsal.Change) (named []rehearsal.Change, lines []string) {
+	own, in := map[string]bool{}, map[string]int{} // names of its own, and how many are in a directory that was there
+	for _, c := range changes {
+		own[c.Path] = c.Kind == rehearsal.Created && !t.has(path.Base(c.Path)) && !isKnown(c.Path)
+	}
+	for _, c := range changes {
+		below := false
+		for p := c.Path; p != path.Dir(p) && !below; {
+			p = path.Dir(p)
+			below = own[p]
+		}
+		switch {
+		case below:
+		case own[c.Path]:
+			in[path.Dir(c.Path)]++
+		default:
+			named = append(named, c)
+		}
+	}
+	dirs := slices.SortedFunc(maps.Keys(in), func(a, b string) int {
+		if wa, wb := isWatched(a+"/"), isWatched(b+"/"); wa != wb {
+			return map[bool]int{true: -1, false: 1}[wa]
+		}
+		return strings.Compare(a, b)
+	})
+	rest := 0
+	for i, dir := range dirs {
+		if i >= maxShown {
+			rest += in[dir]
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("creates %s in %s whose %s from its run", count(in[dir], "file", "files"), t.name(dir), map[bool]string{true: "name comes", false: "names come"}[in[dir] == 1]))
+	}
+	if rest > 0 {
+		lines = append(lines, fmt.Sprintf("creates %s elsewhere", count(rest, "more file", "more files")))
+	}
+	return named, lines
+}
+
 // one is the line of one change.
 func (t teller) one(c rehearsal.Change) string {
 	p := t.name(c.Path)
@@ -192,7 +290,7 @@ func (t teller) one(c rehearsal.Change) string {
 		case 'd':
 			return "creates the directory " + p
 		case 'l':
-			return "creates the link " + p + " to " + show(c.After.Link)
+			return "creates the link " + p + t.to(c.After.Link)
 		case 'f':
 			return "creates " + p + " (" + size(c.After.Size) + ")"
 		}
@@ -205,7 +303,7 @@ func (t teller) one(c rehearsal.Change) string {
 	case rehearsal.Written:
 		switch {
 		case c.After.Type == 'l':
-			return "links " + p + " to " + show(c.After.Link)
+			return "links " + p + t.to(c.After.Link)
 		case c.Before.Type != c.After.Type:
 			return "replaces " + p
 		case c.After.Size == 0:
@@ -225,6 +323,14 @@ func (t teller) one(c rehearsal.Change) string {
 		return "updates the timestamp of " + p
 	}
 	return "changes " + p
+}
+
+// to is where a link leads, if the text says so.
+func (t teller) to(target string) string {
+	if !t.holdsPath(target) {
+		return ""
+	}
+	return " to " + show(target)
 }
 
 // deletions are the lines of what is deleted: a directory stands for all that was in it.

@@ -49,18 +49,22 @@ func TestARehearsalIsToldTheWorstFirst(t *testing.T) {
 		"names that lie":       {[]rehearsal.Change{changed(rehearsal.Deleted, "/x\ndeletes nothing", regular(1), rehearsal.Entry{})}, `deletes /x\ndeletes nothing (1 byte)`},
 		"something for a file": {[]rehearsal.Change{changed(rehearsal.Written, "/x", regular(1), dir)}, "replaces /x"},
 	} {
-		if got := Rehearsed("/srv", rehearsal.Report{Changes: tc.changes}); got != tc.want {
+		a := shell("touch a/b /srv2/a /x; ln -s /y /x")
+		a.Dir = "/srv"
+		if got := Rehearsed(a, rehearsal.Report{Changes: tc.changes}); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
-	if got := Rehearsed("/srv", rehearsal.Report{Code: 2, Error: "no such thing"}); got != "fails with status 2: no such thing" {
-		t.Errorf("%q", got)
+	for said, want := range map[string]string{"redsign:*:20786::::::": "", "cat: x: No such file or directory": ": No such file or directory", "secret No such file or directory": ""} {
+		if got := Rehearsed(shell("x"), rehearsal.Report{Code: 2, Error: said}); got != "fails with status 2"+want {
+			t.Errorf("%q", got)
+		}
 	}
 	var many []rehearsal.Change
 	for i := range 40 {
 		many = append(many, changed(rehearsal.Written, fmt.Sprintf("/etc/cron.d/%d", i), regular(1), regular(2)))
 	}
-	if lines := strings.Split(Rehearsed("/srv", rehearsal.Report{Changes: many}), "\n"); len(lines) != maxLines || lines[maxLines-1] != "and 29 more lines" {
+	if lines := strings.Split(Rehearsed(shell("x"), rehearsal.Report{Changes: many}), "\n"); len(lines) != maxLines || lines[maxLines-1] != "and 29 more lines" {
 		t.Errorf("%q", lines)
 	}
 }
@@ -87,14 +91,46 @@ func TestOnlyWhatAViewShowsWholeIsCalledRehearsed(t *testing.T) {
 		"where files lack": {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /mnt/nas/a", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
 		"in a directory":   {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm a", dir: "/mnt/nas/b", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
 		"elsewhere":        {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /x", evidence: approvals.Rehearsed, want: "changes no files"},
-		"a unit beside a cache": {report: rehearsal.Report{Hits: hit(backend.HitConnect, ""), Changes: []rehearsal.Change{{Path: "/root/.config/systemd/user/x.service", Kind: rehearsal.Created}, {Path: "/root/.cache/x", Kind: rehearsal.Created}}}, evidence: approvals.UnknownEffect,
+		"a unit beside a cache": {report: rehearsal.Report{Hits: hit(backend.HitConnect, ""), Changes: []rehearsal.Change{{Path: "/root/.config/systemd/user/x.service", Kind: rehearsal.Created}, {Path: "/root/.cache/x", Kind: rehearsal.Created}}}, text: "cp a ~/.config/systemd/user/x.service", evidence: approvals.UnknownEffect,
 			want: "it uses the network, which a rehearsal can't show. File changes:\ncreates /root/.config/systemd/user/x.service"},
 		"a program's own cache": {report: rehearsal.Report{Hits: hit(backend.HitConnect, ""), Changes: []rehearsal.Change{{Path: "/root/.kube/cache/http/1", Kind: rehearsal.Deleted}}}, evidence: approvals.UnknownEffect, want: "it uses the network, which a rehearsal can't show"},
-		"what the kernel has":   {report: rehearsal.Report{Hits: hit(backend.HitWrite, "/proc/sys/vm/swappiness")}, evidence: approvals.UnknownEffect, want: "it changes /proc/sys/vm/swappiness, which a rehearsal can't show"},
+		"what the kernel has":   {report: rehearsal.Report{Hits: hit(backend.HitWrite, "/proc/sys/vm/swappiness")}, text: "sysctl -w vm.swappiness=1", evidence: approvals.UnknownEffect, want: "it changes /proc/sys/vm/swappiness, which a rehearsal can't show"},
 	} {
 		got := Preview(approvals.Action{Bytes: []byte(tc.text), Dir: tc.dir}, "/root", tc.report, tc.err, tc.predicted)
 		if got.Evidence != tc.evidence || got.Text != tc.want {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// What ran without an approval says nothing to people in words of its own.
+func TestNamesThatARunMadeAreCountedAndNotShown(t *testing.T) {
+	const secret = "aHVudGVyMg"
+	made := func(p string) rehearsal.Change {
+		return changed(rehearsal.Created, p, rehearsal.Entry{}, regular(2))
+	}
+	dir := rehearsal.Entry{Type: 'd'}
+	link := rehearsal.Entry{Type: 'l', Link: secret}
+	for name, tc := range map[string]struct {
+		text    string
+		changes []rehearsal.Change
+		hits    []backend.Hit
+		want    string
+	}{
+		"a name":               {`touch "$(f)"`, []rehearsal.Change{made("/srv/app/" + secret)}, nil, "creates 1 file in /srv/app whose name comes from its run"},
+		"two, and one of ours": {`touch a "$(f)"`, []rehearsal.Change{made("/srv/app/a"), made("/srv/app/x" + secret), made("/srv/app/y" + secret)}, nil, "creates 2 files in /srv/app whose names come from its run\ncreates a (2 bytes)"},
+		"a part of a word":     {"touch a" + secret, []rehearsal.Change{made("/srv/app/" + secret)}, nil, "creates 1 file in /srv/app whose name comes from its run"},
+		"below a directory":    {`mkdir -p "$(f)/.ssh"; touch authorized_keys`, []rehearsal.Change{changed(rehearsal.Created, "/srv/app/"+secret, rehearsal.Entry{}, dir), made("/srv/app/" + secret + "/.ssh/authorized_keys"), changed(rehearsal.Created, "/srv/app/"+secret+"/.ssh", rehearsal.Entry{}, dir)}, nil, "creates 1 file in /srv/app whose name comes from its run"},
+		"where rights come":    {`touch "/etc/cron.d/$(f)" z`, []rehearsal.Change{made("/a" + secret), made("/etc/cron.d/" + secret)}, nil, "creates 1 file in /etc/cron.d whose name comes from its run\ncreates 1 file in / whose name comes from its run"},
+		"a well-known name":    {`echo >>"$(f)"`, []rehearsal.Change{made("/root/.ssh/authorized_keys"), made("/etc/ld.so.preload")}, nil, "creates /root/.ssh/authorized_keys (2 bytes)\ncreates /etc/ld.so.preload (2 bytes)"},
+		"another ending":       {"gzip a.log; gunzip b.gz", []rehearsal.Change{made("/srv/app/a.log.gz"), made("/srv/app/b")}, nil, "creates a.log.gz (2 bytes)\ncreates b (2 bytes)"},
+		"where a link leads":   {`ln -s "$(f)" l`, []rehearsal.Change{changed(rehearsal.Created, "/srv/app/l", rehearsal.Entry{}, link), changed(rehearsal.Written, "/srv/app/m", regular(1), link)}, nil, "links m\ncreates the link l"},
+		"what it wanted":       {"cat f", nil, []backend.Hit{{Kind: backend.HitConnect, Name: "/tmp/" + secret}, {Kind: backend.HitWrite, Name: "/proc/" + secret}}, "it uses the network and changes the system, which a rehearsal can't show"},
+		"what its text wants":  {"echo 1 >/proc/sys/x", nil, []backend.Hit{{Kind: backend.HitWrite, Name: "/proc/sys/x"}}, "it changes /proc/sys/x, which a rehearsal can't show"},
+	} {
+		p := Preview(shell(tc.text), "/root", rehearsal.Report{Changes: tc.changes, Hits: tc.hits}, nil, "")
+		if p.Text != tc.want || strings.Contains(p.Text, secret) {
+			t.Errorf("%s: %q, want %q", name, p.Text, tc.want)
 		}
 	}
 }
