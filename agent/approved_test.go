@@ -3,10 +3,14 @@ package agent_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"countersign/adapters/chat"
 )
 
 // TestD02NothingThatChangesRunsWithoutAnApprovalOfIt lets the model ask for commands at
@@ -54,6 +58,31 @@ func TestD02NothingThatChangesRunsWithoutAnApprovalOfIt(t *testing.T) {
 		})
 		if fault != "" {
 			rt.Fatal(fault)
+		}
+	})
+}
+
+// TestAWordThatATokenWritesDecidesNothing: a program that holds a person's token can write in their
+// name, but no vote of theirs comes from it.
+func TestAWordThatATokenWritesDecidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, script("touch x"))
+		defer func() { w.stop() }()
+		w.say("go")
+		for _, b := range w.card().Choose {
+			verb, id, _ := strings.Cut(string(b.ID), ":")
+			ev := chat.Event{ID: chat.EventID(b.ID), Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Text: verb + " " + id, At: time.Now(), Token: true}
+			if err := w.agent.Deliver(t.Context(), ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.settle()
+		if !w.said("A token can't approve or deny") || w.sh.count("touch x") != 0 || len(w.card().Choose) == 0 {
+			t.Errorf("it ran %d times, and the card is %+v", w.sh.count("touch x"), w.card())
+		}
+		w.press("approve")
+		if w.sh.count("touch x") != 1 {
+			t.Error("a person's press didn't count afterwards")
 		}
 	})
 }

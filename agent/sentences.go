@@ -14,6 +14,7 @@ const (
 	sayStopping      = "Stopping. Nothing more of this turn runs."
 	sayUndoAsks      = "I'm asking to undo it. Approve that on its card."
 	sayStillWorking  = "I'm still working, so I haven't started that. Try again when I'm done, or say `stop` first."
+	sayNotByToken    = "A token can't approve or deny. Sign in to the console and press the button on the card."
 	sayBotsDecide    = "Bots can't decide."
 	sayStranger      = "I only work for people in this organization, so your press changes nothing."
 	sayQuestionOver  = "That question is closed."

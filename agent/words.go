@@ -136,6 +136,9 @@ func (a *Agent) runChatCommand(ctx context.Context, ev chat.Event, w word) error
 	case "stop":
 		return a.stop(ctx, ev)
 	case "approve", "deny", "break-glass", "reviewed":
+		if ev.Token {
+			return a.answer(ctx, ev, sayNotByToken)
+		}
 		prefix := map[string]string{"approve": card.ApprovePrefix, "deny": card.DenyPrefix, "break-glass": card.GlassPrefix, "reviewed": card.ReviewPrefix}[w.verb]
 		ans, err := a.cfg.Gate.Word(ctx, chat.Click{
 			ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(prefix + w.id), Reason: w.reason, Groups: ev.Groups,

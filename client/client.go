@@ -334,6 +334,21 @@ func (k *Call) Follow(ctx context.Context, pass func(Output)) (whole bool, err e
 	}
 }
 
+// Token is one of a bot.
+type Token struct {
+	ID      string    `json:"id"` // to end it by
+	Token   string    `json:"token"`
+	Expires time.Time `json:"expires"`
+}
+
+// ProgramToken makes a token for one program, such as an agent on this machine: it can only ask, always in
+// the program's name, makes no tokens, and ends with the client's. It sends POST /api/tokens
+// {"scope":"ask","program":NAME}; add "days" for a shorter life. The client's own token must be one of scope
+// ask or full that isn't a program's.
+func (c *Client) ProgramToken(ctx context.Context, program string) (t Token, err error) {
+	return t, c.Do(ctx, http.MethodPost, "/tokens", map[string]string{"scope": "ask", "program": program}, &t, nil)
+}
+
 // Open lists your calls that have not ended.
 func (c *Client) Open(ctx context.Context) ([]Result, error) {
 	var out struct {

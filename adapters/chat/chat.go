@@ -112,6 +112,8 @@ type Event struct {
 	// Invited means that From is a bot which the configuration allows to speak
 	// here (an alerting system). It can ask, and never decide.
 	Invited bool `json:"invited,omitempty"`
+	// Token means that a program sent it with a token of From's. It decides nothing.
+	Token bool `json:"token,omitempty"`
 	// ReadOnly means that a turn which this message begins may only look (an alert).
 	ReadOnly bool `json:"read_only,omitempty"`
 }

@@ -29,6 +29,7 @@ type incoming struct {
 	text   string
 	start  bool   // it may start the thread
 	by     string // the replica that accepts it
+	token  bool   // a program sent it with the person's token
 }
 
 func (in incoming) event(at time.Time, seq uint64) chat.Event {
@@ -40,6 +41,7 @@ func (in incoming) event(at time.Time, seq uint64) chat.Event {
 		At:     at,
 		Groups: in.groups,
 		Ref:    chat.MessageRef(fmt.Sprint(seq)),
+		Token:  in.token,
 	}
 }
 

@@ -37,7 +37,7 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("POST /api/logout-everywhere", a.leaving(a.logoutEverywhere))
 	mux.Handle("GET /api/me", a.signed(mayRead, a.me))
 	mux.Handle("GET /api/tokens", a.signed(mayWrite, a.listTokens))
-	mux.Handle("POST /api/tokens", a.signed(mayToken, a.makeToken))
+	mux.Handle("POST /api/tokens", a.signed(mayWrite, a.makeToken))
 	mux.Handle("POST /api/tokens/{token}/end", a.signed(mayWrite, a.endToken))
 	if a.desk != nil {
 		mux.Handle("GET /api/home", a.signed(mayRead, a.home))
@@ -48,7 +48,7 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("POST /api/threads/{id}/messages", a.signed(mayWrite, a.say))
 	mux.Handle("POST /api/threads/{id}/mark", a.signed(mayWrite, a.mark))
 	mux.Handle("POST /api/threads/{id}/arrange", a.signed(mayWrite, a.arrange))
-	mux.Handle("POST /api/threads/{id}/clicks", a.signed(mayWrite, a.press))
+	mux.Handle("POST /api/threads/{id}/clicks", a.signed(mayDecide, a.press))
 	mux.Handle("GET /api/threads/{id}/events", a.signed(mayRead, a.events))
 	mux.Handle("GET /api/threads/{id}/panes", a.signed(mayRead, a.listPanes))
 	mux.Handle("GET /api/threads/{id}/recordings", a.signed(mayRead, a.listRecordings))
@@ -108,6 +108,8 @@ func (a *Adapter) signed(p permission, next func(http.ResponseWriter, *http.Requ
 		if !s.may(p) {
 			said := sayViewer
 			switch {
+			case s.program && p == mayDecide:
+				said = sayNotByToken(a.pageOrigin(r))
 			case s.program && s.may(mayWrite):
 				said = sayNoProgram
 			case s.program:
@@ -383,7 +385,7 @@ func (a *Adapter) startThread(w http.ResponseWriter, r *http.Request, s session)
 	if !read(w, r, &body) || !checkSay(w, body) {
 		return
 	}
-	in := incoming{user: s.user, groups: s.groups, thread: newThreadID(s.user, body.ID), client: body.ID, text: body.Text, start: true}
+	in := incoming{user: s.user, groups: s.groups, thread: newThreadID(s.user, body.ID), client: body.ID, text: body.Text, start: true, token: s.program}
 	if err := a.accept(r.Context(), in); err != nil {
 		a.failAccept(r.Context(), w, err)
 		return
@@ -401,7 +403,7 @@ func (a *Adapter) say(w http.ResponseWriter, r *http.Request, s session) {
 	if !read(w, r, &body) || !checkSay(w, body) {
 		return
 	}
-	if err := a.accept(r.Context(), incoming{user: s.user, groups: s.groups, thread: id, client: body.ID, text: body.Text}); err != nil {
+	if err := a.accept(r.Context(), incoming{user: s.user, groups: s.groups, thread: id, client: body.ID, text: body.Text, token: s.program}); err != nil {
 		a.failAccept(r.Context(), w, err)
 		return
 	}

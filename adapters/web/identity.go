@@ -71,7 +71,7 @@ func (a *Adapter) exchange(w http.ResponseWriter, r *http.Request) {
 // forPrograms reports whether a token that can only ask may make a request.
 func forPrograms(r *http.Request) bool {
 	p := r.URL.Path
-	return p == "/api/calls" || strings.HasPrefix(p, "/api/calls/") || p == "/api/tools" || p == "/api/me" || strings.HasPrefix(p, "/api/tokens/") || p == "/api/lists/targets"
+	return p == "/api/calls" || strings.HasPrefix(p, "/api/calls/") || p == "/api/tools" || p == "/api/me" || p == "/api/tokens" && r.Method == http.MethodPost || strings.HasPrefix(p, "/api/tokens/") || p == "/api/lists/targets"
 }
 
 // bearerSession is who a request with an access token of an identity provider comes from.

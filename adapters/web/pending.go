@@ -136,7 +136,7 @@ func (a *Adapter) keepUp(ctx context.Context, thread string, seq uint64) (stop f
 func (a *Adapter) handOne(ctx context.Context, h chat.Handler, p held, row messageRow) error {
 	stop := a.keepUp(ctx, p.thread, p.seq)
 	defer stop()
-	in := incoming{user: row.From.Name, groups: row.Groups, thread: p.thread, client: row.Key, text: row.Text}
+	in := incoming{user: row.From.Name, groups: row.Groups, thread: p.thread, client: row.Key, text: row.Text, token: row.Token}
 	if err := h.Deliver(ctx, in.event(row.At, p.seq)); err != nil {
 		// It stays pending for the next try, or for the person's own.
 		a.log.WarnContext(ctx, "a pending message was not accepted", "thread", threadID(p.thread), "error", err)

@@ -17,11 +17,11 @@ const (
 type permission int
 
 const (
-	mayRead  permission = iota // conversations, terminals, recordings
-	mayWrite                   // messages and presses
-	mayShare                   // links to watch a terminal
-	mayToken                   // tokens for programs
-	mayKeys                    // passkeys
+	mayRead   permission = iota // conversations, terminals, recordings
+	mayWrite                    // messages
+	mayDecide                   // presses of buttons
+	mayShare                    // links to watch a terminal
+	mayKeys                     // passkeys
 )
 
 // has tells whether a role allows something. A role that is not listed allows nothing.
@@ -31,7 +31,7 @@ func (r Role) has(p permission) bool {
 	case Viewer:
 		return p == mayRead
 	case Member:
-		return slices.Contains([]permission{mayRead, mayWrite, mayShare, mayToken, mayKeys}, p)
+		return slices.Contains([]permission{mayRead, mayWrite, mayDecide, mayShare, mayKeys}, p)
 	}
 	return false
 }

@@ -4,7 +4,7 @@ import "testing"
 
 // Every role against every permission, so that a new one of either is decided here.
 func TestEachRoleHasItsPermissionsAndNoOther(t *testing.T) {
-	want := map[Role][]bool{ // mayRead, mayWrite, mayShare, mayToken, mayKeys
+	want := map[Role][]bool{ // mayRead, mayWrite, mayDecide, mayShare, mayKeys
 		None: {false, false, false, false, false}, Viewer: {true, false, false, false, false}, Member: {true, true, true, true, true},
 		Member + 1: {false, false, false, false, false}, -1: {false, false, false, false, false},
 	}

@@ -58,6 +58,7 @@ type messageRow struct {
 	Quiet   bool        `json:"quiet,omitempty"`
 	Pending bool        `json:"pending,omitempty"`
 	Groups  []string    `json:"groups,omitempty"` // of the person, while the message is pending
+	Token   bool        `json:"token,omitempty"`  // it came with one, while it is pending
 }
 
 type codeRow struct {
@@ -246,7 +247,7 @@ func hold(tx store.Tx, in incoming, now time.Time) (seq uint64, done, found bool
 	store.Save(tx, key, seq)
 	store.Save(tx, pendingKey(in.thread, seq), holder{By: in.by})
 	store.Save(tx, messageKey(in.thread, seq), messageRow{
-		Key: in.client, From: chat.User{ID: userID(in.user), Name: in.user}, At: now.UTC(), Text: in.text, Pending: true, Groups: in.groups,
+		Key: in.client, From: chat.User{ID: userID(in.user), Name: in.user}, At: now.UTC(), Text: in.text, Pending: true, Groups: in.groups, Token: in.token,
 	})
 	return seq, false, true
 }
@@ -258,7 +259,7 @@ func show(tx store.Tx, id string, seq uint64, now time.Time) {
 	if !ok || !found || !m.Pending {
 		return
 	}
-	m.Pending, m.Groups = false, nil
+	m.Pending, m.Groups, m.Token = false, nil, false
 	tx.Delete(pendingKey(id, seq))
 	t.join(m.From.Name)
 	put(tx, id, t, seq, m, now)

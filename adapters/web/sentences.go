@@ -29,14 +29,15 @@ const (
 	sayBadTitle    = "The name is empty or too long. Give it one line of at most 80 characters."
 	sayStillOpen   = "A card here waits for a decision. Decide it first, then archive the conversation."
 	sayNoList      = "There is no such list. Reload the page."
-	sayLooksOnly   = "This token is read-only. Use one with scope full."
-	sayJobsAsk     = "This token can only ask, and look at what it has asked for."
+	sayLooksOnly   = "This token is read-only. Sign in again with --scope full."
+	sayJobsAsk     = "This token can only ask, and look at what it has asked for. For conversations, sign in again with --scope full."
 	sayNoIdentity  = "There is no identity token in this request."
 	sayNoProgram   = "A token can't do this. Sign in to the console."
 	sayNamesUse    = "Say what the token is for, in at most 100 letters."
 	sayScopes      = "A token's scope is read, ask or full."
 	sayLifetime    = "A token lasts from 1 to 366 days."
-	sayTokensMany  = "You have 50 tokens. End some first."
+	sayTokensMany  = "There are %d such tokens already. End some first."
+	sayNoChild     = "With a token you can make one for a program: scope ask, with the program's name. A program's own token makes none."
 	sayNoToken     = "You have no such token. Reload the list."
 	sayListUndone  = "That didn't work. Try again in a moment."
 	sayRowGone     = "That isn't there any more. Reload the list."
@@ -92,6 +93,11 @@ const (
 // sayNotOwnPage refuses what another page sent.
 func sayNotOwnPage(origin string) string {
 	return "This request didn't come from the console's own page. Open it at " + origin + "."
+}
+
+// sayNotByToken tells a program where its person decides.
+func sayNotByToken(origin string) string {
+	return "A token can't press buttons, so it can't approve or deny. Sign in at " + origin + " and press the button on the card."
 }
 
 // sayOtherName refuses an address whose name is not the console's.

@@ -116,8 +116,10 @@ type session struct {
 	invited bool
 	// program: it came with a token, which no browser sends without being asked to.
 	program bool
-	scope   scope // of that token
-	job     *Job  // that it is for
+	scope   scope  // of that token
+	called  string // what that token is for
+	bound   bool   // that is the name of the program that alone has it
+	job     *Job   // that it is for
 }
 
 // may reports whether the person may do something, and the token, if it is one, is good for it.
@@ -274,7 +276,7 @@ func (a *Adapter) endSessions(w http.ResponseWriter, r *http.Request, s session,
 	err := a.db.Update(r.Context(), func(tx store.Tx) error {
 		ended = ended[:0]
 		if note != "" {
-			ended = a.endTokens(tx, v, s.user)
+			ended = a.endTokens(tx, v, s.user, s.how, func([]byte, tokenRow) bool { return true })
 		}
 		pick(tx, func(key []byte, row sessionRow) {
 			tx.Delete(key)

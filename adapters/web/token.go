@@ -1,7 +1,10 @@
 package web
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,7 +16,8 @@ import (
 const (
 	tokenPrefix   = "cst_" // so that a token is known by its look, to people and to scanners of secrets
 	bearer        = "Bearer "
-	maxTokens     = 50 // of one person
+	maxTokens     = 50 // of one person, and
+	maxPrograms   = 20 // of their programs, made with one of those
 	maxTokenLife  = 366 * 24 * time.Hour
 	maxTokenName  = 100       // bytes
 	tokenSighted  = time.Hour // how often the last use is noted
@@ -27,7 +31,7 @@ type scope string
 const (
 	scopeRead scope = "read" // sees what a viewer sees
 	scopeAsk  scope = "ask"  // asks for what its person may, and decides nothing: for programs
-	scopeFull scope = "full" // what its person may do, but for making tokens and links to watch
+	scopeFull scope = "full" // what its person may do, but for deciding, and making links to watch
 )
 
 // allows reports whether a token allows what its person may.
@@ -52,6 +56,22 @@ type tokenRow struct {
 	Expires time.Time `json:"expires"`
 	Seen    time.Time `json:"seen,omitzero"` // the last use, to the hour
 	Job     *Job      `json:"job,omitempty"` // that it is for; it can only ask
+	// Program is the program that it is for, by name, and Parent the key of the token that it was made with.
+	Program string `json:"program,omitempty"`
+	Parent  []byte `json:"parent,omitempty"`
+}
+
+// works reports whether a token is good at a moment: one that was made with another ends with that.
+func (r tokenRow) works(tx store.Tx, now time.Time) bool {
+	parent, ok := parentOf(tx, r)
+	return now.Before(r.Expires) && (len(r.Parent) == 0 || ok && now.Before(parent.Expires))
+}
+
+func parentOf(tx store.Tx, r tokenRow) (parent tokenRow, ok bool) {
+	if len(r.Parent) == 0 {
+		return parent, false
+	}
+	return store.Load[tokenRow](tx, r.Parent)
 }
 
 func tokenKey(token string) []byte { return store.Key(scheme, "token", digest("token", token)) }
@@ -70,18 +90,18 @@ func sentToken(r *http.Request) string {
 func (a *Adapter) tokenSession(ctx context.Context, token string) (session, bool, error) {
 	var row tokenRow
 	var ok bool
-	key := tokenKey(token)
+	key, now := tokenKey(token), a.now()
 	err := a.db.View(ctx, func(tx store.Tx) error {
 		row, ok = store.Load[tokenRow](tx, key)
+		ok = ok && row.works(tx, now)
 		return nil
 	})
-	now := a.now()
-	if err != nil || !ok || !now.Before(row.Expires) {
+	if err != nil || !ok {
 		return session{}, false, err
 	}
 	s := session{
 		user: row.User, groups: row.Groups, role: a.users(row.User, slices.Clone(row.Groups)), how: byToken, begun: row.Begun, id: string(key),
-		program: true, scope: row.Scope, job: row.Job, stale: now.Sub(row.Seen) >= tokenSighted,
+		program: true, scope: row.Scope, called: row.Name, bound: row.Program != "", job: row.Job, stale: now.Sub(row.Seen) >= tokenSighted,
 	}
 	return s, s.may(mayRead), nil
 }
@@ -120,6 +140,7 @@ func tokensOf(tx store.Tx, user string) (keys [][]byte, rows []tokenRow) {
 type shownToken struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
+	Program string    `json:"program,omitempty"`
 	Scope   scope     `json:"scope"`
 	Begun   time.Time `json:"begun"`
 	Expires time.Time `json:"expires"`
@@ -128,7 +149,7 @@ type shownToken struct {
 }
 
 func shownTokenOf(r tokenRow) shownToken {
-	return shownToken{ID: r.ID, Name: shownText(r.Name), Scope: r.Scope, Begun: r.Begun, Expires: r.Expires, Seen: r.Seen}
+	return shownToken{ID: r.ID, Name: shownText(r.Name), Program: shownText(r.Program), Scope: r.Scope, Begun: r.Begun, Expires: r.Expires, Seen: r.Seen}
 }
 
 func (a *Adapter) listTokens(w http.ResponseWriter, r *http.Request, s session) {
@@ -137,7 +158,7 @@ func (a *Adapter) listTokens(w http.ResponseWriter, r *http.Request, s session) 
 		out = out[:0]
 		_, rows := tokensOf(tx, s.user)
 		for _, row := range rows {
-			if a.now().Before(row.Expires) {
+			if row.works(tx, a.now()) {
 				out = append(out, shownTokenOf(row))
 			}
 		}
@@ -150,44 +171,57 @@ func (a *Adapter) listTokens(w http.ResponseWriter, r *http.Request, s session) 
 	answer(w, http.StatusOK, map[string]any{"tokens": out})
 }
 
-// makeToken makes a token for the person of a session. A token makes none.
+// makeToken makes a token for the person of a session. With a token a program's own can be made, which
+// asks in its name and ends with the other one.
 func (a *Adapter) makeToken(w http.ResponseWriter, r *http.Request, s session) {
 	var body struct {
-		Name  string `json:"name"`
-		Scope scope  `json:"scope"`
-		Days  int    `json:"days"`
+		Name    string `json:"name"`
+		Scope   scope  `json:"scope"`
+		Days    int    `json:"days"`
+		Program string `json:"program"`
 	}
 	if !read(w, r, &body) {
 		return
 	}
+	row := tokenRow{User: s.user, Groups: s.groups, Scope: body.Scope, Program: strings.TrimSpace(body.Program)}
+	row.Name = strings.TrimSpace(cmp.Or(row.Program, body.Name))
 	life := time.Duration(body.Days) * 24 * time.Hour
-	switch {
-	case strings.TrimSpace(body.Name) == "" || len(body.Name) > maxTokenName:
-		fail(w, http.StatusBadRequest, sayNamesUse)
-		return
-	case body.Scope != scopeRead && body.Scope != scopeAsk && body.Scope != scopeFull:
-		fail(w, http.StatusBadRequest, sayScopes)
-		return
-	case body.Days < 1 || life > maxTokenLife:
-		fail(w, http.StatusBadRequest, sayLifetime)
-		return
+	if s.program && body.Days == 0 {
+		life = maxTokenLife // its parent's
 	}
-	a.giveToken(w, r, s.how, life, maxTokens, tokenRow{User: s.user, Groups: s.groups, Name: strings.TrimSpace(body.Name), Scope: body.Scope})
+	switch {
+	case s.program && (row.Program == "" || body.Scope != scopeAsk || s.bound || s.job != nil || sentToken(r) == ""):
+		fail(w, http.StatusForbidden, sayNoChild)
+	case row.Name == "" || len(row.Name) > maxTokenName:
+		fail(w, http.StatusBadRequest, sayNamesUse)
+	case body.Scope != scopeRead && body.Scope != scopeAsk && body.Scope != scopeFull || row.Program != "" && body.Scope != scopeAsk:
+		fail(w, http.StatusBadRequest, sayScopes)
+	case life <= 0 || life > maxTokenLife:
+		fail(w, http.StatusBadRequest, sayLifetime)
+	case s.program:
+		row.Parent = []byte(s.id)
+		a.giveToken(w, r, s.how, life, maxPrograms, row)
+	default:
+		a.giveToken(w, r, s.how, life, maxTokens, row)
+	}
 }
 
-// giveToken makes a token that lasts for life, and answers with it. Of its person there are at most
-// most.
+// giveToken makes a token that lasts for life, and answers with it. Of its person, or of its parent, there
+// are at most most.
 func (a *Adapter) giveToken(w http.ResponseWriter, r *http.Request, how string, life time.Duration, most int, row tokenRow) {
 	token, now, v := tokenPrefix+secret(), a.now().UTC(), a.visitor(r)
 	row.ID, row.Begun, row.Expires = short(digest("token id", token))[:tokenIDLength], now, now.Add(life)
 	full := false
 	err := a.db.Update(r.Context(), func(tx store.Tx) error {
 		a.tidyTokens(tx, v, now)
-		if _, rows := tokensOf(tx, row.User); len(rows) >= most {
-			full = true
+		_, rows := tokensOf(tx, row.User)
+		rows = slices.DeleteFunc(rows, func(x tokenRow) bool { return !bytes.Equal(x.Parent, row.Parent) })
+		if full = len(rows) >= most; full {
 			return nil
 		}
-		full = false
+		if parent, ok := parentOf(tx, row); ok && parent.Expires.Before(row.Expires) {
+			row.Expires = parent.Expires
+		}
 		store.Save(tx, tokenKey(token), row)
 		a.record(tx, v, Access{What: TokenMade, Name: row.User, How: how, Note: tokenNote(row)})
 		return nil
@@ -196,7 +230,7 @@ func (a *Adapter) giveToken(w http.ResponseWriter, r *http.Request, how string, 
 	case err != nil:
 		a.failStore(r.Context(), w, err)
 	case full:
-		fail(w, http.StatusConflict, sayTokensMany)
+		fail(w, http.StatusConflict, fmt.Sprintf(sayTokensMany, most))
 	default:
 		out := shownTokenOf(row)
 		out.Token = token
@@ -210,39 +244,44 @@ func tokenNote(r tokenRow) string {
 
 // endToken ends one of the person's tokens, such as the one that the request came with.
 func (a *Adapter) endToken(w http.ResponseWriter, r *http.Request, s session) {
-	v, found := a.visitor(r), ""
+	v := a.visitor(r)
+	var ended []string
 	err := a.db.Update(r.Context(), func(tx store.Tx) error {
-		found = ""
-		keys, rows := tokensOf(tx, s.user)
-		for i, row := range rows {
-			if row.ID != r.PathValue("token") || s.scope == scopeAsk && string(keys[i]) != s.id { // a program ends its own
-				continue
-			}
-			found = string(keys[i])
-			tx.Delete(keys[i])
-			a.record(tx, v, Access{What: TokenEnded, Name: s.user, How: s.how, Note: tokenNote(row)})
-			a.tell(tx, "") // streams at other replicas end too
-		}
+		ended = a.endTokens(tx, v, s.user, s.how, func(key []byte, row tokenRow) bool {
+			return row.ID == r.PathValue("token") && (s.scope != scopeAsk || string(key) == s.id || string(row.Parent) == s.id) // a program ends its own
+		})
 		return nil
 	})
 	switch {
 	case err != nil:
 		a.failStore(r.Context(), w, err)
-	case found == "":
+	case len(ended) == 0:
 		fail(w, http.StatusNotFound, sayNoToken)
 	default:
-		a.streams.end(found)
+		for _, key := range ended {
+			a.streams.end(key)
+		}
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
 
-// endTokens ends all tokens of a person, in tx; it returns what names their streams.
-func (a *Adapter) endTokens(tx store.Tx, v visitor, user string) (ended []string) {
+// endTokens ends those tokens of a person that pick picks, and those that were made with them, in tx; it
+// returns what names their streams.
+func (a *Adapter) endTokens(tx store.Tx, v visitor, user, how string, pick func(key []byte, row tokenRow) bool) (ended []string) {
 	keys, rows := tokensOf(tx, user)
 	for i, row := range rows {
-		tx.Delete(keys[i])
-		a.record(tx, v, Access{What: TokenEnded, Name: user, Note: tokenNote(row)})
+		parent, ok := parentOf(tx, row)
+		if !pick(keys[i], row) && (!ok || !pick(row.Parent, parent)) {
+			continue
+		}
 		ended = append(ended, string(keys[i]))
+		a.record(tx, v, Access{What: TokenEnded, Name: user, How: how, Note: tokenNote(row)})
+	}
+	for _, key := range ended {
+		tx.Delete([]byte(key))
+	}
+	if len(ended) > 0 {
+		a.tell(tx, "") // streams at other replicas end too
 	}
 	return ended
 }

@@ -45,6 +45,7 @@ func TestATokenIsItsPersonForAProgram(t *testing.T) {
 	for path, want := range map[string][2]int{
 		"GET /api/threads": {200, 200}, "GET /api/me": {200, 200}, "GET /api/threads/" + made.Thread: {200, 200},
 		"POST /api/threads/" + made.Thread + "/messages": {202, 403}, "POST /api/tokens": {403, 403}, "GET /api/tokens": {200, 403},
+		"POST /api/threads/" + made.Thread + "/clicks": {403, 403}, "GET /api/passkeys": {403, 403}, "POST /api/passkeys/begin": {403, 403},
 	} {
 		method, where, _ := strings.Cut(path, " ")
 		body := ""
@@ -88,6 +89,80 @@ func TestATokenIsItsPersonForAProgram(t *testing.T) {
 	}
 	if len(notes) != 2 || !strings.Contains(notes[0], "you ") || !strings.Contains(notes[0], "(deploys <b>), full, until ") {
 		t.Errorf("the audit has %q", notes)
+	}
+}
+
+// A right to approve is a person's: it takes a session of the console, whatever a token may.
+func TestATokenDecidesNothing(t *testing.T) {
+	r := newRig(t, book)
+	you := r.signIn("you")
+	for _, s := range []string{"read", "ask", "full"} {
+		token, _ := you.token(s, 1)
+		for _, path := range []string{"/api/threads/0123456789ab/clicks", "/api/threads/slack:T0:C0:1.2/clicks", "/api/passkeys/x/confirm"} {
+			if got := you.do("POST", path, `{"id":"c","button":"approve:7v9fctk7sg"}`, bearing(token)); got.status != 403 {
+				t.Errorf("%s with scope %s: %d %s", path, s, got.status, got.body)
+			}
+		}
+	}
+	token, _ := you.token("full", 1)
+	if got := you.do("POST", "/api/threads/0123456789ab/clicks", "{}", bearing(token)); !strings.Contains(string(got.body), "Sign in at http://") {
+		t.Errorf("%s", got.body)
+	}
+	// What it writes is known as a program's, and so can't be a word that decides.
+	you.do("POST", "/api/threads", `{"id":"t1","text":"approve 7v9fctk7sg"}`, bearing(token))
+	you.do("POST", "/api/threads", `{"id":"t2","text":"approve 7v9fctk7sg"}`)
+	if all := r.bot.seen(); len(all) != 2 || !all[0].Token || all[1].Token {
+		t.Errorf("%+v", all)
+	}
+}
+
+func TestAProgramsOwnToken(t *testing.T) {
+	r := newRig(t, book)
+	you := r.signIn("you")
+	full, id := you.token("full", 2)
+	ask, _ := you.token("ask", 2)
+	looks, _ := you.token("read", 2)
+	makes := func(with, body string) (reply, shownToken) {
+		t.Helper()
+		got := you.do("POST", "/api/tokens", body, bearing(with))
+		var made shownToken
+		if got.status == 201 {
+			if err := json.Unmarshal(got.body, &made); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return got, made
+	}
+	const wish = `{"scope":"ask","program":"Claude Code"}`
+	_, hook := makes(full, wish)
+	_, other := makes(ask, `{"scope":"ask","program":"coder","days":366}`)
+	if hook.Program != "Claude Code" || hook.Name != "Claude Code" || hook.Scope != scopeAsk || other.Expires.After(hook.Expires) {
+		t.Errorf("%+v %+v", hook, other)
+	}
+	for _, bad := range [][2]string{
+		{full, `{"scope":"full","program":"x"}`}, {full, `{"scope":"read","program":"x"}`}, {full, `{"scope":"ask","name":"x"}`}, {ask, `{"scope":"ask"}`},
+		{looks, wish}, {hook.Token, wish}, {other.Token, `{"scope":"ask","program":"another"}`},
+	} {
+		if got, _ := makes(bad[0], bad[1]); got.status != 403 {
+			t.Errorf("%s: %d %s", bad[1], got.status, got.body)
+		}
+	}
+	works := func(token string) bool { return you.do("GET", "/api/me", "", bearing(token)).status == 200 }
+	if !works(hook.Token) || !works(other.Token) {
+		t.Error("they don't work")
+	}
+	if got := you.do("POST", "/api/tokens/"+id+"/end", "{}"); got.status != 204 || works(full) || works(hook.Token) || !works(other.Token) {
+		t.Errorf("what was made with a token that has ended: %d", got.status)
+	}
+	for range maxPrograms {
+		makes(ask, wish)
+		r.clock.add(2 * time.Second)
+	}
+	if got, _ := makes(ask, wish); got.status != 409 {
+		t.Errorf("one too many: %d", got.status)
+	}
+	if token, _ := you.token("ask", 1); !works(token) { // they don't keep their person from a token
+		t.Error("it doesn't work")
 	}
 }
 

@@ -205,7 +205,7 @@ func loginCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&printed, "print", false, "with a LINK: print the token for a program, and don't keep it")
-	c.Flags().StringVar(&wish.Scope, "scope", "full", "with a LINK: read, which only looks, ask, which only asks (for programs), or full")
+	c.Flags().StringVar(&wish.Scope, "scope", "ask", "with a LINK: ask, which only asks; read, which only looks; or full, for everything but deciding")
 	c.Flags().IntVar(&wish.Days, "days", 30, "with a LINK: how long the token lasts, up to 366")
 	c.Flags().StringVar(&wish.Name, "name", wish.Name, "with a LINK: what the token is for")
 	c.Flags().BoolVar(&invites, "passkey", false, "with a NAME: the link also lets them register a passkey, which nobody else has to confirm")

@@ -33,6 +33,8 @@ type Account struct {
 	Token string `json:"token"`
 	ID    string `json:"id"` // of the token, to end it
 	User  string `json:"user"`
+	// Programs are the tokens of programs on this machine, by name.
+	Programs map[string]string `json:"programs,omitempty"`
 }
 
 func accountFile() (string, error) {
@@ -105,13 +107,27 @@ func (a Account) Write(path string) error {
 	if err != nil {
 		return err
 	}
+	if err := write(path, raw); err != nil {
+		return fmt.Errorf("the token can't be kept (%w); print it with --print", err)
+	}
+	return nil
+}
+
+// write replaces a file that only this account may read.
+func write(path string, raw []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("the token can't be kept (%w); print it with --print", err)
+		return err
 	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		return fmt.Errorf("the token can't be kept (%w); print it with --print", err)
+	f, err := os.CreateTemp(filepath.Dir(path), fileName+".*") // 0600
+	if err != nil {
+		return err
 	}
-	return os.Chmod(path, 0o600) // it may have been there
+	defer func() { _ = os.Remove(f.Name()) }() // what was renamed is there no more
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
 
 // Forget removes what Save kept.

@@ -60,42 +60,64 @@ type Wish struct {
 	Days  int    `json:"days"`
 }
 
-// SignIn trades a link that works once for a token. Nothing else stays of it.
-func SignIn(ctx context.Context, link string, w Wish) (Account, error) {
-	u, err := url.Parse(link)
+// visit is a session of the console, by a link that works once.
+type visit struct {
+	*Client
+	user   string
+	header http.Header
+}
+
+// visitBy signs in by a link. Whoever does it has to leave.
+func visitBy(ctx context.Context, link string) (v visit, err error) {
+	u, err := url.Parse(strings.TrimSpace(link))
 	code, ok := "", false
 	if err == nil {
 		code, ok = strings.CutPrefix(u.Fragment, "code=")
 	}
 	if !ok || u.Host == "" || code == "" {
-		return Account{}, config.Errorf("this is no link to sign in; %s login NAME prints one on the bot's machine", words.Program())
+		return v, config.Errorf("this is no link to sign in; %s login NAME prints one on the bot's machine", words.Program())
 	}
 	origin := u.Scheme + "://" + strings.ToLower(u.Host)
-	c := New(Account{URL: origin})
-	if c.HTTP.Jar, err = cookiejar.New(nil); err != nil {
-		return Account{}, err
+	v = visit{Client: New(Account{URL: origin}), header: http.Header{"Origin": {origin}}}
+	if v.HTTP.Jar, err = cookiejar.New(nil); err != nil {
+		return v, err
 	}
-	header := http.Header{"Origin": {origin}}
-	if err := c.Do(ctx, http.MethodPost, "/login", map[string]string{"code": code}, nil, header); err != nil {
-		return Account{}, err
+	if err := v.post(ctx, "/login", map[string]string{"code": code}, nil); err != nil {
+		return v, err
 	}
 	var me struct {
 		Name string `json:"name"`
 		CSRF string `json:"csrf"`
 	}
-	if err := c.Do(ctx, http.MethodGet, "/me", nil, &me, nil); err != nil {
+	if err := v.Call(ctx, http.MethodGet, "/me", nil, &me); err != nil {
+		return v, err
+	}
+	v.header.Set("X-CSRF-Token", me.CSRF)
+	v.user = me.Name
+	return v, nil
+}
+
+func (v visit) post(ctx context.Context, path string, in, out any) error {
+	return v.Do(ctx, http.MethodPost, path, in, out, v.header)
+}
+
+func (v visit) leave(ctx context.Context) error { return v.post(ctx, "/logout", struct{}{}, nil) }
+
+// SignIn trades a link that works once for a token. Nothing else stays of it.
+func SignIn(ctx context.Context, link string, w Wish) (Account, error) {
+	v, err := visitBy(ctx, link)
+	if err != nil {
 		return Account{}, err
 	}
-	header.Set("X-CSRF-Token", me.CSRF)
 	var token struct{ ID, Token string }
-	err = c.Do(ctx, http.MethodPost, "/tokens", w, &token, header)
-	if out := c.Do(ctx, http.MethodPost, "/logout", struct{}{}, nil, header); err == nil {
+	err = v.post(ctx, "/tokens", w, &token)
+	if out := v.leave(ctx); err == nil {
 		err = out
 	}
 	if err != nil {
 		return Account{}, err
 	}
-	return Account{URL: origin, Token: token.Token, ID: token.ID, User: me.Name}, nil
+	return Account{URL: v.base, Token: token.Token, ID: token.ID, User: v.user}, nil
 }
 
 // newID names a message or a press, so that it counts once however often it is sent.

@@ -353,50 +353,68 @@ func approvalsCommand() *cobra.Command {
 var completeApprovals = completes(0, func(ctx context.Context, cl *Client, _ []string) ([]Approval, error) { return cl.approvals(ctx) },
 	func(a Approval) (what, is string) { return a.ID, a.Card.Title })
 
-// decideCommand approves or denies. An approval is a person's: it shows the card and asks on a
-// terminal, and refuses without one.
+// decideCommand approves or denies. That is a person's, and no token does it: they sign in by a link for
+// this one press, read the card and say yes.
 func decideCommand(style chat.ButtonStyle) *cobra.Command {
-	verb, short := "deny", "Deny a request"
+	verb, short := "deny", "Deny a request, signed in for that by a link"
 	if style == chat.StyleApprove {
-		verb, short = "approve", "Approve a request, after reading it on this terminal"
+		verb, short = "approve", "Approve a request after reading it on this terminal, signed in for that by a link"
 	}
 	var reason string
 	c := &cobra.Command{Use: verb + " REQUEST", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completeApprovals}
 	c.Flags().StringVar(&reason, "reason", "", "what the agent and the record are told; in solo mode, the target's name")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		account, err := Load()
+		ctx, out := cmd.Context(), cmd.OutOrStdout()
+		where := "on its card"
+		if a, err := Load(); err == nil {
+			where = "at " + New(a).base
+		}
+		f, ok := cmd.InOrStdin().(*os.File)
+		if !ok || !term.IsTerminal(int(f.Fd())) {
+			return config.Errorf("an approval is a person's, and so is a denial: press the button %s, or run this on a terminal", where)
+		}
+		in := bufio.NewReader(f)
+		_, _ = fmt.Fprintf(out, "Press the button %s, or paste your link to sign in here (%s login NAME prints one on the bot's machine): ", where, words.Program())
+		link, err := in.ReadString('\n')
+		if err != nil || strings.TrimSpace(link) == "" {
+			return errors.New("nothing was decided")
+		}
+		v, err := visitBy(ctx, link)
 		if err != nil {
 			return err
 		}
-		cl, ctx, out := New(account), cmd.Context(), cmd.OutOrStdout()
-		a, err := cl.approval(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		button := buttonOf(a.Card, style)
-		if button == "" {
-			return fmt.Errorf("you can't %s request %s here: %s", verb, a.ID, shown(a.Card.Footer))
-		}
-		if style == chat.StyleApprove {
-			if err := confirmed(cmd.InOrStdin(), out, a); err != nil {
-				return err
-			}
-		}
-		var said struct {
-			OK     bool   `json:"ok"`
-			Notice string `json:"notice"`
-		}
-		press := map[string]string{"id": newID(), "button": button, "reason": reason}
-		if err := cl.Call(ctx, http.MethodPost, "/threads/"+url.PathEscape(a.Thread)+"/clicks", press, &said); err != nil {
-			return err
-		}
-		if !said.OK {
-			return errors.New(strings.TrimSuffix(shown(said.Notice), "."))
-		}
-		_, err = fmt.Fprintln(out, shown(said.Notice))
-		return err
+		return errors.Join(v.decide(ctx, in, out, args[0], style, verb, reason), v.leave(ctx))
 	}
 	return c
+}
+
+// decide shows a request to a person, and presses a button of its card after their yes.
+func (v visit) decide(ctx context.Context, in *bufio.Reader, out io.Writer, request string, style chat.ButtonStyle, verb, reason string) error {
+	a, err := v.approval(ctx, request)
+	if err != nil {
+		return err
+	}
+	button := buttonOf(a.Card, style)
+	if button == "" {
+		return fmt.Errorf("you can't %s request %s here: %s", verb, a.ID, shown(a.Card.Footer))
+	}
+	_, _ = fmt.Fprintf(out, "\n%s\n\nTo %s this as %s, write yes: ", cardText(a.Card), verb, visible.Line(v.user))
+	if line, err := in.ReadString('\n'); err != nil || strings.TrimSpace(line) != "yes" {
+		return errors.New("nothing was decided")
+	}
+	var said struct {
+		OK     bool   `json:"ok"`
+		Notice string `json:"notice"`
+	}
+	press := map[string]string{"id": newID(), "button": button, "reason": reason}
+	if err := v.post(ctx, "/threads/"+url.PathEscape(a.Thread)+"/clicks", press, &said); err != nil {
+		return err
+	}
+	if !said.OK {
+		return errors.New(strings.TrimSuffix(shown(said.Notice), "."))
+	}
+	_, err = fmt.Fprintln(out, shown(said.Notice))
+	return err
 }
 
 // buttonOf is the button of a card that approves or denies once.
@@ -407,20 +425,6 @@ func buttonOf(c chat.Card, style chat.ButtonStyle) string {
 		}
 	}
 	return ""
-}
-
-// confirmed shows a request to a person and waits for their yes.
-func confirmed(in io.Reader, out io.Writer, a Approval) error {
-	f, ok := in.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return config.Errorf("an approval is a person's: run this on a terminal, or press the button on the card")
-	}
-	_, _ = fmt.Fprintf(out, "%s\n\nApprove this? Write yes: ", cardText(a.Card))
-	line, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil || strings.TrimSpace(line) != "yes" {
-		return errors.New("nothing was decided")
-	}
-	return nil
 }
 
 // rowsOf is a list of the console.
@@ -537,6 +541,6 @@ func Login(ctx context.Context, out io.Writer, link string, w Wish, show bool) e
 	if err := a.Save(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "Signed in at %s as %s, for %d days. %s logout ends it.\n", a.URL, visible.Line(a.User), w.Days, words.Program())
+	_, err = fmt.Fprintf(out, "Signed in at %s as %s, for %d days, with scope %s. %s logout ends it.\n", a.URL, visible.Line(a.User), w.Days, w.Scope, words.Program())
 	return err
 }

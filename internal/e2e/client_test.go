@@ -37,10 +37,12 @@ func TestTheCommandLineIsAClient(t *testing.T) {
 	refused("is not signed in", "threads")
 	refused("no link to sign in", "login", "http://x/#nothing=1")
 	link := strings.TrimSpace(ok("login", "alice"))
-	if got := ok("login", link); !strings.Contains(got, "as alice, for 30 days") {
+	if got := ok("login", link); !strings.Contains(got, "as alice, for 30 days, with scope ask") {
 		t.Errorf("login says %q", got)
 	}
 	refused("already used", "login", link)
+	refused("This token can only ask", "threads")
+	ok("login", "--scope", "full", strings.TrimSpace(ok("login", "alice")))
 
 	var sent struct{ Thread string }
 	if err := json.Unmarshal([]byte(ok("send", "-o", "json", "please do it")), &sent); err != nil || sent.Thread == "" {
@@ -76,19 +78,37 @@ func TestTheCommandLineIsAClient(t *testing.T) {
 		t.Errorf("show says\n%s", got)
 	}
 	refused("an approval is a person's", "approvals", "approve", first.ID)
-	ok("approvals", "deny", first.ID, "--reason", "not now")
-	refused("no request nothing waits", "approvals", "deny", "nothing")
+	refused("press the button at http://", "approvals", "deny", first.ID)
+	ok("send", "--thread", sent.Thread, "approve "+first.ID)
+	eventually(t, "the refusal of a vote by a token", func() bool { return strings.Contains(ok("show", sent.Thread), "A token can't approve or deny") }, func() string { return ok("show", sent.Thread) })
+	decides := func(say string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), binary, append([]string{"approvals"}, args...)...)
+		cmd.Env, cmd.Dir = b.env, b.dir
+		y := typing(t, cmd)
+		y.answer("link to sign in", strings.TrimSpace(ok("login", "alice")))
+		if say != "" {
+			y.answer("write yes:", say)
+		}
+		<-y.done
+		return y.said.String()
+	}
+	if said := decides("", "deny", "nothing"); !strings.Contains(said, "no request nothing waits") {
+		t.Errorf("deny says\n%s", said)
+	}
+	if said := decides("no", "approve", first.ID); !strings.Contains(said, "nothing was decided") {
+		t.Errorf("approve says\n%s", said)
+	}
+	if said := decides("yes", "deny", first.ID, "--reason", "not now"); !strings.Contains(said, "    echo x >> "+ran) {
+		t.Errorf("deny says\n%s", said)
+	}
 	if lines(ran) != 0 {
 		t.Fatal("it ran")
 	}
 	ok("send", "--thread", sent.Thread, "do it again")
 	second := open(first.ID)
-	cmd := exec.CommandContext(t.Context(), binary, "approvals", "approve", second.ID)
-	cmd.Env, cmd.Dir = b.env, b.dir
-	y := typing(t, cmd)
-	y.answer("Write yes:", "yes")
-	if err := <-y.done; err != nil || !strings.Contains(y.said.String(), "echo x >> "+ran) {
-		t.Fatalf("%v\n%s", err, y.said)
+	if said := decides("yes", "approve", second.ID); !strings.Contains(said, "    echo x >> "+ran) {
+		t.Errorf("approve says\n%s", said)
 	}
 	eventually(t, "the command's end", func() bool { return strings.Contains(ok("show", sent.Thread), "the end") && lines(ran) == 1 }, func() string { return ok("show", sent.Thread) })
 
@@ -143,7 +163,7 @@ func TestATerminalInOnesOwnTerminal(t *testing.T) {
 		}
 		return out
 	}
-	ok("login", strings.TrimSpace(ok("login", "alice")))
+	ok("login", "--scope", "full", strings.TrimSpace(ok("login", "alice")))
 	var sent struct{ Thread string }
 	if err := json.Unmarshal([]byte(ok("send", "-o", "json", "look there")), &sent); err != nil {
 		t.Fatal(err)

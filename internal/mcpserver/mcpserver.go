@@ -35,6 +35,8 @@ type Config struct {
 	// Program is what it calls itself, if it doesn't say so by the protocol; Host and Repository are
 	// where it runs, if that is known.
 	Program, Host, Repository string
+	// As returns the client whose token is the agent's own, by what it calls itself; nil: it is Client.
+	As func(ctx context.Context, program string) (*client.Client, error)
 	// Gone ends when the agent is no longer there to be answered; nil never does.
 	Gone context.Context
 	// Card is where people find a request of a conversation; nil: nobody is sent there.
@@ -72,26 +74,38 @@ func (c Config) Server(ctx context.Context) (*mcp.Server, error) {
 	return s, nil
 }
 
-// caller is what is known of the agent.
-func (c Config) caller(r *mcp.CallToolRequest) client.Caller {
+// program is what the agent calls itself.
+func (c Config) program(r *mcp.CallToolRequest) string {
 	name := ""
 	if r.Session != nil {
 		if p := r.Session.InitializeParams(); p != nil && p.ClientInfo != nil {
 			name = cmp.Or(p.ClientInfo.Title, p.ClientInfo.Name)
 		}
 	}
-	return client.Caller{Way: client.WayMCP, Program: cmp.Or(name, c.Program), Host: c.Host, Repository: c.Repository}
+	return cmp.Or(name, c.Program)
+}
+
+// client is what asks for the agent.
+func (c Config) client(ctx context.Context, r *mcp.CallToolRequest) (*client.Client, error) {
+	if c.As == nil {
+		return c.Client, nil
+	}
+	return c.As(ctx, c.program(r))
 }
 
 // call asks for something and waits for its end, unless it is for the background.
 func (c Config) call(ctx context.Context, r *mcp.CallToolRequest, ask client.Request, background bool) (client.Result, error) {
-	ask.Task, ask.Caller = c.Task, c.caller(r)
+	ask.Task, ask.Caller = c.Task, client.Caller{Way: client.WayMCP, Program: c.program(r), Host: c.Host, Repository: c.Repository}
+	as, err := c.client(ctx, r)
+	if err != nil {
+		return client.Result{}, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if c.Gone != nil {
 		defer context.AfterFunc(c.Gone, cancel)()
 	}
-	call, err := c.Client.Start(ctx, ask)
+	call, err := as.Start(ctx, ask)
 	if err != nil {
 		return client.Result{}, err
 	}
@@ -245,17 +259,25 @@ type waitInput struct {
 }
 
 func (c Config) wait(ctx context.Context, r *mcp.CallToolRequest, in waitInput) (*mcp.CallToolResult, output, error) {
+	as, err := c.client(ctx, r)
+	if err != nil {
+		return nil, output{}, err
+	}
 	limited, cancel := context.WithTimeout(ctx, time.Duration(min(max(cmp.Or(in.Seconds, 60), 1), maxWait))*time.Second)
 	defer cancel()
-	x, err := c.until(limited, r, c.Client.Find(in.ID))
+	x, err := c.until(limited, r, as.Find(in.ID))
 	if limited.Err() != nil && ctx.Err() == nil {
 		x.ID, err = in.ID, nil
 	}
 	return nil, outputOf(x), err
 }
 
-func (c Config) withdraw(ctx context.Context, _ *mcp.CallToolRequest, in idInput) (*mcp.CallToolResult, output, error) {
-	call := c.Client.Find(in.ID)
+func (c Config) withdraw(ctx context.Context, r *mcp.CallToolRequest, in idInput) (*mcp.CallToolResult, output, error) {
+	as, err := c.client(ctx, r)
+	if err != nil {
+		return nil, output{}, err
+	}
+	call := as.Find(in.ID)
 	if err := call.Withdraw(ctx); err != nil {
 		return nil, output{}, err
 	}
@@ -268,9 +290,13 @@ type statusOutput struct {
 	Open []output `json:"open"`
 }
 
-func (c Config) status(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, statusOutput, error) {
-	all, err := c.Client.Open(ctx)
+func (c Config) status(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, statusOutput, error) {
 	out := statusOutput{Open: []output{}}
+	as, err := c.client(ctx, r)
+	if err != nil {
+		return nil, out, err
+	}
+	all, err := as.Open(ctx)
 	for _, x := range all {
 		out.Open = append(out.Open, outputOf(x))
 	}
