@@ -384,7 +384,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		b.console.Recordings = &b.recordings
 	}
 	if o.Chores != nil {
-		b.chores = o.Chores(Site{DB: b.db, Key: b.key, Clean: redact.New(b.env.Secrets()...).Redact, Wake: b.outbox.Sender.Wake, Log: b.log})
+		b.chores = o.Chores(Site{DB: b.db, Key: b.key, Clean: redact.New(b.env.Secrets(b.file)...).Redact, Wake: b.outbox.Sender.Wake, Log: b.log})
 	}
 	if o.Networks {
 		return b.networks.Open(commands)
@@ -445,13 +445,7 @@ func (b *Bot) others() store.DB {
 
 // secrets are what no text may show.
 func secrets(e config.Env, f config.File, servers mcp.Config) []string {
-	known := append(e.Secrets(), servers.Secrets()...)
-	if hooks, err := f.Alerts.Secrets(os.LookupEnv); err == nil { // who serves the hooks says what is wrong
-		for _, s := range hooks {
-			known = append(known, string(s))
-		}
-	}
-	return append(known, f.DeliverySecrets()...)
+	return append(e.Secrets(f), servers.Secrets()...)
 }
 
 // Model returns the client of the model that the environment names.

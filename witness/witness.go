@@ -20,6 +20,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"countersign/witness/ask"
 	"countersign/witness/cosign"
 )
 
@@ -105,9 +106,9 @@ type refusal struct {
 // Error implements error.
 func (r refusal) Error() string { return r.text }
 
-// Sign judges a request (see cosign.Ask) and returns the line of its signature.
+// Sign judges a request (see ask.Encode) and returns the line of its signature.
 func (w *Witness) Sign(body []byte) (line string, err error) {
-	old, proof, text, err := cosign.ParseAsk(body)
+	old, proof, text, err := ask.Decode(body)
 	if err != nil {
 		return "", refusal{status: http.StatusBadRequest, text: err.Error()}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/witness"
+	"countersign/witness/ask"
 	"countersign/witness/cosign"
 )
 
@@ -95,7 +96,7 @@ func (b *bench) ask(h *history, old, n int64) (string, error) {
 		proof, err = tlog.ProveTree(n, old, h)
 		must(b.t, err)
 	}
-	return b.w.Sign(cosign.Ask(old, proof, b.checkpoint(h, n)))
+	return b.w.Sign(ask.Encode(old, proof, b.checkpoint(h, n)))
 }
 
 func TestAWitnessSignsALogThatGrows(t *testing.T) {
@@ -184,16 +185,16 @@ func TestWhatAWitnessRefuses(t *testing.T) {
 	}{
 		"no request":                 {[]byte("hello"), 400, ""},
 		"a proof that is no base64":  {append([]byte("old 50\n!!\n\n"), b.checkpoint(h, 50)...), 400, ""},
-		"a negative size":            {cosign.Ask(-1, nil, b.checkpoint(h, 50)), 400, ""},
-		"a log that shrank":          {cosign.Ask(50, nil, b.checkpoint(h, 40)), 400, ""},
-		"a log that forgot":          {cosign.Ask(0, nil, b.checkpoint(h, 40)), 409, "50\n"},
-		"another history, longer":    {cosign.Ask(50, proof, b.checkpoint(fork, 70)), 422, ""},
-		"another history, as long":   {cosign.Ask(50, nil, b.checkpoint(fork, 50)), 409, "50\n"},
-		"no proof":                   {cosign.Ask(50, nil, b.checkpoint(fork, 70)), 422, ""},
-		"a proof of nothing":         {cosign.Ask(50, proof, b.checkpoint(h, 50)), 422, ""},
-		"a key that isn't the log's": {cosign.Ask(50, nil, signedBy(other, origin)), 403, ""},
-		"another log":                {cosign.Ask(50, nil, signedBy(foreign, "elsewhere")), 404, ""},
-		"no signature":               {cosign.Ask(50, nil, bytes.SplitAfter(b.checkpoint(h, 50), []byte("\n\n"))[0]), 403, ""},
+		"a negative size":            {ask.Encode(-1, nil, b.checkpoint(h, 50)), 400, ""},
+		"a log that shrank":          {ask.Encode(50, nil, b.checkpoint(h, 40)), 400, ""},
+		"a log that forgot":          {ask.Encode(0, nil, b.checkpoint(h, 40)), 409, "50\n"},
+		"another history, longer":    {ask.Encode(50, proof, b.checkpoint(fork, 70)), 422, ""},
+		"another history, as long":   {ask.Encode(50, nil, b.checkpoint(fork, 50)), 409, "50\n"},
+		"no proof":                   {ask.Encode(50, nil, b.checkpoint(fork, 70)), 422, ""},
+		"a proof of nothing":         {ask.Encode(50, proof, b.checkpoint(h, 50)), 422, ""},
+		"a key that isn't the log's": {ask.Encode(50, nil, signedBy(other, origin)), 403, ""},
+		"another log":                {ask.Encode(50, nil, signedBy(foreign, "elsewhere")), 404, ""},
+		"no signature":               {ask.Encode(50, nil, bytes.SplitAfter(b.checkpoint(h, 50), []byte("\n\n"))[0]), 403, ""},
 		"a request that is too long": {bytes.Repeat([]byte("x"), 100<<10), 400, ""},
 	} {
 		res, err := http.Post(server.URL+"/add-checkpoint", "text/plain", bytes.NewReader(c.body))
@@ -268,9 +269,9 @@ func TestEveryOtherHistoryIsFound(t *testing.T) {
 }
 
 func FuzzParseAsk(f *testing.F) {
-	f.Add(cosign.Ask(3, tlog.TreeProof{{1}}, []byte("x\n1\n\n")))
+	f.Add(ask.Encode(3, tlog.TreeProof{{1}}, []byte("x\n1\n\n")))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		old, proof, text, err := cosign.ParseAsk(body)
+		old, proof, text, err := ask.Decode(body)
 		if err == nil && (old < 0 || len(proof) > 63) {
 			t.Fatalf("%d %d %q", old, len(proof), text)
 		}

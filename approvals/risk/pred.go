@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"countersign/approvals/secretfile"
 )
 
 // isKnownPred reports whether a table may name this kind of argument.
@@ -293,99 +295,13 @@ func cleanPath(p string) string {
 	return p
 }
 
-// Base names whose content is a secret in any directory.
-var secretNames = strings.Fields(`
- shadow shadow- gshadow gshadow- opasswd master.passwd shadow.bak gshadow.bak shadow.old smbpasswd passdb.tdb secrets.tdb .htpasswd .htdigest
- id_rsa id_dsa id_ecdsa id_ed25519 id_ecdsa_sk id_ed25519_sk
- .netrc _netrc .authinfo .pgpass pgpass.conf .my.cnf .mylogin.cnf debian.cnf .fetchmailrc .msmtprc msmtprc .muttrc .smbcredentials .cifs-credentials
- .npmrc .yarnrc.yml .pypirc .git-credentials .gitrobrc .boto .s3cfg .s3ql rclone.conf sftp-config.json recentservers.xml sitemanager.xml filezilla.xml .databrickscfg
- .env .envrc credentials credentials.json credentials.xml credentials.db credentials.toml access_tokens.db accessTokens.json msal_token_cache.json application_default_credentials.json
- service-account.json adc.json .vault-token .vault_pass .vault_pass.txt .vault-pass .consul-token .nomad-token vault.yml .terraformrc .tofurc terraform.rc credentials.tfrc.json terraform.tfvars
- kubeconfig admin.conf super-admin.conf controller-manager.conf scheduler.conf kubelet.conf bootstrap-kubelet.conf k3s.yaml .dockerconfigjson .dockercfg auth.json
- environ kcore chap-secrets pap-secrets ipsec.secrets wpa_supplicant.conf openvpn-auth.txt sasl_passwd sasl_passwd.db passwd.client userlist.txt rndc.key
- sssd.conf nslcd.conf pam_ldap.conf ldap.conf.secret krb5.keytab user-data user-data.txt user-data.txt.i cloud-config.txt instance-data-sensitive.json questions.dat passwords.dat
- wp-config.php config.inc.php LocalSettings.php configuration.php settings.local.php database.yml env.php parameters.yml tomcat-users.xml mgmt-users.properties jmxremote.password
- settings-security.xml gitlab-secrets.json gitlab.rb zabbix_server.conf sentry.conf.py omniauth.rb secret_token.rb carrierwave.rb knife.rb heroku.json robomongo.json proftpdpasswd
- countersign.db countersign.db.journal .lesshst .viminfo .histfile consolehost_history.txt
- secrets.yml secrets.yaml secrets.json secrets.env secrets.toml secret.yml secret.yaml secret.json master.key erlang.cookie .erlang.cookie
- config.v2.json key4.db logins.json wallet.dat login.keyring`)
-
-// Suffixes of names whose content is a secret.
-var secretEndings = strings.Fields(`.key .p8 .p12 .pfx .pkcs12 .pk8 .jks .jceks .bks .keystore .truststore.jks .kdb .kdbx .ppk .pvk .keytab .kubeconfig .ovpn .agilekeychain .keychain .kwallet
- .tfstate .tfstate.backup .tfvars .tfvars.json _history .env _rsa _dsa _ed25519 _ecdsa -key.pem key.pem .gpg .pgp .age .keyring .secret .secrets .pass .passwd .password .passwords .token .tokens .credentials
- .htpasswd .pgpass .netrc .sops.yaml .sops.yml .sops.json`)
-
-// Directories whose files are secrets.
-var secretDirs = strings.Fields(`
- /.ssh/ /.gnupg/ /.aws/ /.kube/ /.azure/ /.oci/ /.config/gcloud/ /.docker/ /.config/gh/ /.config/glab-cli/ /.config/hub/ /.config/doctl/ /.config/hcloud/ /.config/argocd/ /.argocd/ /.config/rclone/
- /.config/sops/ /.config/containers/ /.config/op/ /.config/helm/registry/ /.password-store/ /.local/share/keyrings/ /.subversion/auth/ /.minikube/ /.terraform.d/ /.snowsql/ /.bluemix/ /.mozilla/ /.thunderbird/
- /.config/google-chrome/ /.config/chromium/
- /run/secrets/ /run/credentials/ /run/containers/0/ /etc/credstore/ /etc/credstore.encrypted/ /etc/ssl/private/ /etc/pki/private/ /etc/pki/tls/private/ /etc/pki/nssdb/ /etc/kubernetes/pki/
- /etc/wireguard/ /etc/openvpn/ /etc/ipsec.d/private/ /etc/swanctl/private/ /etc/swanctl/rsa/ /etc/swanctl/ecdsa/ /etc/swanctl/pkcs8/ /etc/swanctl/pkcs12/ /etc/dovecot/private/
- /etc/NetworkManager/system-connections/ /etc/netplan/ /etc/krb5kdc/ /var/kerberos/krb5kdc/ /var/lib/krb5kdc/ /etc/salt/pki/ /etc/puppetlabs/puppet/ssl/private_keys/ /var/lib/puppet/ssl/private_keys/
- /etc/letsencrypt/accounts/ /etc/letsencrypt/keys/ /etc/vault.d/ /etc/consul.d/ /etc/nomad.d/ /etc/gitlab-runner/ /etc/grafana/provisioning/datasources/ /etc/rancher/
- /etc/countersign/credentials/ /var/lib/countersign/ /.local/share/countersign/
- /var/backups/ /var/lib/cloud/ /run/cloud-init/ /var/lib/sss/ /var/lib/samba/private/ /var/lib/NetworkManager/ /var/lib/iwd/ /var/lib/bluetooth/ /var/lib/kubelet/pki/ /var/lib/kubelet/pods/ /var/lib/rancher/ /var/lib/k0s/
- /var/lib/etcd/ /var/lib/docker/swarm/ /var/lib/containers/storage/overlay-containers/ /run/containerd/ /run/crun/ /run/runc/ /var/lib/jenkins/secrets/ /var/jenkins_home/secrets/ /var/lib/postgresql/ /var/lib/mysql/mysql/ /var/lib/pgsql/data/base/
- /var/lib/mongodb/ /var/lib/redis/ /var/lib/ldap/ /var/lib/vault/ /var/lib/tor/ /var/lib/fprint/ /var/lib/systemd/coredump/ /var/crash/ /var/spool/mail/ /var/mail/ /var/snap/microk8s/current/credentials/ /var/cache/debconf/ /var/log/installer/`)
-
-// Words that mark a base name as a secret.
-var secretWords = []string{"password", "passwd.", "credential", "apikey", "api_key", "private_key", "privkey", "secret", "access_token", "auth_token", "passphrase", "keystore"}
-
-var publicNames = []string{"known_hosts", "authorized_keys", "config"}
-
 // secretPath returns why a path is a secret, or "".
 func secretPath(w word) string {
 	p := cleanPath(w.text)
-	base := path.Base(p)
-	inDir := "/" + strings.TrimPrefix(p, "/") + "/"
-	for _, d := range secretDirs {
-		if !strings.Contains(inDir, d) {
-			continue
-		}
-		if d == "/.ssh/" && (slices.Contains(publicNames, base) || strings.HasSuffix(base, ".pub")) {
-			return ""
-		}
-		return "keys and credentials lie there"
+	if why := secretfile.Why(p); why != "" || w.kind != wordGlob {
+		return why
 	}
-	switch {
-	case slices.Contains(secretNames, base):
-		return "its content is a secret"
-	case strings.HasPrefix(base, "krb5cc_"):
-		return "its content is a ticket"
-	case strings.HasPrefix(base, ".env.") || strings.HasPrefix(base, "ssh_host_") && !strings.HasSuffix(base, ".pub"):
-		return "its content is a secret"
-	case strings.HasPrefix(p, "/proc/") && (base == "mem" || base == "kcore" || base == "kmem" || base == "auxv"):
-		return "it shows memory"
-	case strings.HasSuffix(base, ".pem") && !publicPEM(base):
-		return "a .pem file can be a private key"
-	case base == "token" || base == ".token" || base == "token.txt":
-		return "its content is a token"
-	}
-	for _, e := range secretEndings {
-		if strings.HasSuffix(base, e) {
-			return "its content is a secret"
-		}
-	}
-	lower := strings.ToLower(base)
-	for _, e := range secretWords {
-		if strings.Contains(lower, e) {
-			return "its name says that it is a secret"
-		}
-	}
-	if w.kind != wordGlob {
-		return ""
-	}
-	return secretPattern(p, base)
-}
-
-func publicPEM(base string) bool {
-	for _, ok := range []string{"fullchain", "chain", "cert", "ca.", "ca-", "cacert", "bundle", "dhparam", "cafile"} {
-		if strings.HasPrefix(base, ok) {
-			return true
-		}
-	}
-	return false
+	return secretPattern(p, path.Base(p))
 }
 
 // secretPattern returns why a pattern could match a secret, or "".
@@ -400,8 +316,13 @@ func secretPattern(p, base string) string {
 	}
 	// A directory given by a pattern other than "*": "~/.ss?/config".
 	dirs := strings.Split(strings.Trim(path.Dir(p), "/"), "/")
-	for _, d := range secretDirs {
+	for _, d := range secretfile.Dirs {
 		if patternInside(dirs, strings.Split(strings.Trim(d, "/"), "/")) {
+			return why
+		}
+	}
+	for _, f := range secretfile.Files {
+		if dir := dirs[len(dirs)-1]; strings.Trim(dir+base, "*?[]") != "" && mayMatch(dir, path.Dir(f)) && mayMatch(base, path.Base(f)) {
 			return why
 		}
 	}
@@ -431,7 +352,7 @@ func secretPattern(p, base string) string {
 	if own == "" || slices.Contains([]string{".conf", ".yml", ".yaml", ".json", ".php", ".txt", ".cnf", ".db", ".log", ".xml", ".ini", ".cfg", ".gz", ".service", ".d", ".sh", ".py"}, ending) {
 		return ""
 	}
-	for _, n := range secretNames {
+	for _, n := range secretfile.Names {
 		if mayMatch(base, n) {
 			return why
 		}
@@ -471,7 +392,7 @@ func patternInside(dirs, secret []string) bool {
 // rootHasSecrets reports whether reading everything below a path reaches secrets.
 func rootHasSecrets(p string) bool {
 	c := strings.TrimSuffix(cleanPath(p), "/.")
-	if strings.HasPrefix(c, "/") && slices.ContainsFunc(secretDirs, func(d string) bool {
+	if strings.HasPrefix(c, "/") && slices.ContainsFunc(secretfile.Dirs, func(d string) bool {
 		return !strings.HasPrefix(d, "/.") && strings.HasPrefix(d, c+"/") && c != "/var/log"
 	}) {
 		return true

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"countersign/approvals"
@@ -28,10 +27,7 @@ func newCredentials(target string, o *Options) (*credentials, error) {
 
 // Signer is the client of the configured signer.
 func Signer(o *Options) (*client.Client, error) {
-	file := o.File.Signer.TokenFile
-	if !filepath.IsAbs(file) && o.Env.Config != "" {
-		file = filepath.Join(filepath.Dir(o.Env.Config), file)
-	}
+	file := o.Env.Beside(o.File.Signer.TokenFile)
 	return client.New(o.File.Signer.URL, func() (string, error) {
 		raw, err := os.ReadFile(file)
 		if err != nil {

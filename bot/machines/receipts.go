@@ -246,13 +246,13 @@ func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w
 		r.m.opts.Log.Warn("a command has no receipt", "target", r.m.Name, "request", id, "error", err)
 		return approvals.Receipt{}
 	}
-	private, err := r.m.private()
+	own, err := r.m.own()
 	if err != nil {
 		return approvals.Receipt{}
 	}
 	report.Changes = slices.DeleteFunc(report.Changes, func(c receipt.Change) bool { // what the bot does itself
 		return w.Mark != "" && strings.Contains(c.Path, w.Mark) || strings.HasPrefix(c.Path, o.Caps.TempDir+"/countersign-") ||
-			!report.Recorded && private != nil && private(c.Path) || rec.Action.Session != "" && strings.HasSuffix(c.Path, "_history")
+			!report.Recorded && own != nil && own(c.Path) || rec.Action.Session != "" && strings.HasSuffix(c.Path, "_history")
 	})
 	return impact.Receipt(rec.Action, rec.Preview, report)
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/approvals/secretfile"
 	"countersign/internal/config"
 	"countersign/targets/backend"
 	"countersign/targets/local"
@@ -24,11 +26,7 @@ import (
 
 // tools are those that work on the machine.
 func (m *Machine) tools(o *Opened) (map[string]tools.Tool, error) {
-	private, err := m.private()
-	if err != nil {
-		return nil, err
-	}
-	target, private, roots, err := m.confine(private)
+	target, private, roots, err := m.confine(m.off())
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +77,8 @@ func Patterns(c config.ToolsConfig) []tools.Tool {
 	return append(all, terminal.New(terminal.Config{Target: t.ID()})...)
 }
 
-// private tells which files on the machine are the bot's own business.
-func (m *Machine) private() (func(path string) bool, error) {
+// own tells which files on the machine the bot itself writes.
+func (m *Machine) own() (func(path string) bool, error) {
 	if m.Config.Kind != "local" {
 		return nil, nil //nolint:nilnil // none are
 	}
@@ -88,11 +86,24 @@ func (m *Machine) private() (func(path string) bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(path string) bool {
-		return path == data || strings.HasPrefix(path, data+string(filepath.Separator)) ||
-			(m.opts.Env.Config != "" && path == m.opts.Env.Config) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
-	}, nil
+	return func(path string) bool { return below(data, path) }, nil
 }
+
+// off tells which files no tool may touch: the product's own secrets, and on this machine what its
+// configuration says is secret.
+func (m *Machine) off() func(path string) bool {
+	var places []string
+	if m.Config.Kind == "local" {
+		places = m.opts.Env.Places(m.opts.File)
+	}
+	return func(path string) bool {
+		// The account that only reads has its own directory in that of the runner.
+		return secretfile.Ours(path) && (m.Config.Kind == "local" || !below("/var/lib/countersign", path)) ||
+			slices.ContainsFunc(places, func(p string) bool { return below(p, path) }) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
+	}
+}
+
+func below(dir, path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
 // confine keeps the tools for files within the roots of the machine, where it has any.
 func (m *Machine) confine(private func(string) bool) (_ backend.Target, _ func(path string) bool, roots []string, _ error) {

@@ -304,7 +304,7 @@ func ExportAudit(ctx context.Context, out io.Writer, x AuditExport) error {
 	if err != nil {
 		return err
 	}
-	e, err := config.ReadEnv()
+	e, f, err := config.Read()
 	if err != nil {
 		return err
 	}
@@ -324,7 +324,7 @@ func ExportAudit(ctx context.Context, out io.Writer, x AuditExport) error {
 	}
 	defer func() { _ = db.Close() }()
 	return audit.Export(ctx, db, out, audit.ExportOptions{
-		Now: time.Now(), Since: from, Thread: x.Thread, Redact: redact.New(e.Secrets()...).Redact,
+		Now: time.Now(), Since: from, Thread: x.Thread, Redact: redact.New(e.Secrets(f)...).Redact,
 	})
 }
 

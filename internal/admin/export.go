@@ -50,7 +50,7 @@ func ExportCommand() *cobra.Command {
 			}
 			defer func() { _ = db.Close() }()
 			r := desk.Records{
-				DB: db, Redactor: redact.New(e.Secrets()...), Log: log,
+				DB: db, Redactor: redact.New(e.Secrets(f)...), Log: log,
 				Outputs:    output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), DB: storage.Shared(e, db)}),
 				Recordings: machines.Recordings{DataDir: e.DataDir, Targets: slices.Collect(maps.Keys(f.Targets))},
 			}

@@ -19,6 +19,7 @@ import (
 	"countersign/internal/config"
 	"countersign/store"
 	"countersign/store/keyring"
+	"countersign/witness/ask"
 	"countersign/witness/cosign"
 )
 
@@ -91,7 +92,7 @@ func (a *auditor) ask(ctx context.Context, w config.WitnessConfig, again bool) e
 		if err != nil || n == 0 || n == old && size < 0 && !again {
 			return err
 		}
-		line, other, err := post(ctx, w.URL, cosign.Ask(old, proof, text))
+		line, other, err := post(ctx, w.URL, ask.Encode(old, proof, text))
 		if err != nil {
 			return err
 		}

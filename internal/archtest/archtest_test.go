@@ -53,7 +53,8 @@ var inside = map[string]string{
 	"approvals/oncall":           "adapters/chat approvals approvals/policy approvals/risk internal/redact internal/rest store store/mem",
 	"approvals/tickets":          "approvals internal/redact internal/rest store store/mem",
 	"approvals/policy":           "adapters/chat approvals approvals/risk internal/condition",
-	"approvals/risk":             "",
+	"approvals/risk":             "approvals/secretfile",
+	"approvals/secretfile":       "",
 
 	"store":       "",
 	"store/aging": "store", "store/keyring": "store", "store/migrate": "store", "store/replica": "store",
@@ -100,10 +101,11 @@ var inside = map[string]string{
 	// What the operator says is of the shapes that those who use it declare.
 	"internal/address": "internal/config",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
-	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica witness/cosign tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
+	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica witness/ask witness/cosign tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
 	"internal/enroll":       "bot/machines internal/config signer/enroll",
 	"verifier":              "approvals/passkey witness/cosign",
-	"witness":               "witness/cosign",
+	"witness":               "witness/ask witness/cosign",
+	"witness/ask":           "",
 	"witness/cosign":        "",
 	"client":                "",
 	"internal/mcpserver":    "client",
@@ -115,7 +117,7 @@ var inside = map[string]string{
 	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/oncall approvals/policy approvals/risk approvals/tickets bot/console bot/machines bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
 	"internal/cli":          "internal/config internal/words",
 	"internal/storage":      "internal/config store store/bolt store/migrate store/postgres",
-	"internal/config":       "witness/cosign adapters/web agent/role agent/spend alerts approvals approvals/oncall approvals/passkey approvals/policy approvals/risk approvals/tickets internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
+	"internal/config":       "approvals/secretfile witness/cosign adapters/web agent/role agent/spend alerts approvals approvals/oncall approvals/passkey approvals/policy approvals/risk approvals/tickets internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
 	"internal/incident":     "targets/backend",
 	"internal/observe/otlp": "",
 	"internal/observe":      "internal/observe/otlp adapters/chat agent/history agent/llm approvals approvals/risk",
@@ -140,7 +142,7 @@ var inside = map[string]string{
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
 	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
-	"bot/machines": "adapters/chat approvals approvals/risk internal/config internal/failpoint signer/client signer/wire store targets/backend targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
+	"bot/machines": "adapters/chat approvals approvals/risk internal/config internal/failpoint approvals/secretfile signer/client signer/wire store targets/backend targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
 	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/enroll internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer targets/backend targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
 	"cmd/countersign-hook":    "internal/hook",

@@ -23,7 +23,7 @@ type AuditConfig struct {
 
 // WitnessConfig is a witness of the record.
 type WitnessConfig struct {
-	URL string `yaml:"url"`
+	URL string `yaml:"url" secret:"url"`
 	Key string `yaml:"key"` // as the witness prints it
 }
 

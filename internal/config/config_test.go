@@ -2,11 +2,19 @@ package config
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/alerts"
+	"countersign/alerts/notice"
+	"countersign/internal/redact"
 )
 
 func write(t *testing.T, text string) string {
@@ -189,6 +197,83 @@ func TestTheDocumentsOfKeysAreThere(t *testing.T) {
 	for key, page := range pages {
 		if _, err := os.Stat(filepath.Join("..", "..", "docs", page+".md")); err != nil {
 			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// notSecret are the keys of the configuration whose names look like a secret's and that hold none.
+var notSecret = []string{
+	"alerts.hooks.secret_env", "programs.webhooks.secret_env", "oncall.token_env", "tickets.token_env", "stream.token_env", // names of variables: File.variables
+	"audit.witnesses.key", "targets.host_key", "targets.known_hosts", "targets.ssh_config", // public, or no secret
+	"oncall.path", "stream.path", "tools.plugins.path", "programs.identities.keys", "policy.rules.examples.match.path", "policy.rules.examples.not_match.path", // what they hold is data
+	"stream.cert", "web.tls.cert", "targets.credential", "agent.until",
+	"signer.url", "risk.secrets", // an address without a path; File.Places takes these
+	"limits.tokens", "caps.thread.tokens", "caps.day.tokens", "caps.channel.tokens", "caps.channels.thread.tokens", "caps.channels.channel.tokens", "roles.tokens", "sub_agents.tokens",
+}
+
+// TestEveryKeyOfTheConfigurationThatCouldBeASecretIsMarked walks the shape of the configuration: a new key
+// whose name looks like that of a secret is one until somebody says otherwise here.
+func TestEveryKeyOfTheConfigurationThatCouldBeASecretIsMarked(t *testing.T) {
+	looks := regexp.MustCompile(`(^|_)(file|path|keys?|url|cert|token|tokens|secrets?|identit\w*|known_hosts|ssh_config|password|credentials?|pem)($|_)`)
+	var walk func(at string, of reflect.Type, tag string)
+	walk = func(at string, of reflect.Type, tag string) {
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			walk(at, of.Elem(), tag)
+		case reflect.Struct:
+			for f := range of.Fields() {
+				name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+				next := strings.TrimPrefix(at+"."+name, ".")
+				if name == "" {
+					next = at
+				}
+				if name != "-" && f.IsExported() {
+					walk(next, f.Type, f.Tag.Get("secret"))
+				}
+			}
+		default:
+			if last := at[strings.LastIndexByte(at, '.')+1:]; looks.MatchString(last) && tag == "" && !slices.Contains(notSecret, at) && of.Kind() == reflect.String {
+				t.Errorf(`%s could be a secret: give its field the tag secret:"file" or secret:"url", or list it as none`, at)
+			}
+		}
+	}
+	walk("", reflect.TypeFor[File](), "")
+}
+
+func TestWhatTheConfigurationNamesAsSecretIsNeitherShownNorRead(t *testing.T) {
+	dir := t.TempDir()
+	held := map[string]string{}
+	for _, name := range []string{"signer-word", "tls", "stream", "identity", "hook"} {
+		held[name] = "the-secret-of-" + name + "-0123456789"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(held[name]+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("HOOK_SECRET", "") // restored at the end
+	t.Setenv("HOOK_SECRET_FILE", filepath.Join(dir, "hook"))
+	t.Setenv("PLUG_TOKEN", "plug-token-value")
+	e := Env{DataDir: filepath.Join(dir, "data"), Config: filepath.Join(dir, "c.yaml"), OIDCSecret: "oidc-secret-value", Store: "postgres://u:store-password@db/x"}
+	var f File
+	f.Signer.TokenFile = "signer-word" // beside the configuration
+	f.Web.TLS.Key = filepath.Join(dir, "tls")
+	f.Stream = []StreamConfig{{Key: filepath.Join(dir, "stream")}}
+	f.Targets = map[string]TargetConfig{"web-1": {Identities: []string{filepath.Join(dir, "identity")}}}
+	f.OnCall = map[string]OnCallConfig{"cal": {Kind: "ical", URL: "https://calendar.example.com/ical/private-0a1b2c3d4e5f6071/basic.ics"}}
+	f.Alerts.Hooks = map[notice.Source]alerts.Hook{"generic": {SecretEnv: "HOOK_SECRET"}}
+	f.Tools.Plugins = []PluginConfig{{Path: "/opt/p", Env: []string{"PLUG_TOKEN"}}}
+	if err := fromFiles(f.variables()); err != nil {
+		t.Fatal(err)
+	}
+	places := e.Places(f)
+	for _, name := range append(slices.Sorted(maps.Keys(held)), "data", "c.yaml") {
+		if !slices.Contains(places, filepath.Join(dir, name)) {
+			t.Errorf("%s may be read: %q", name, places)
+		}
+	}
+	show := redact.New(e.Secrets(f)...).Redact
+	for _, secret := range append(slices.Sorted(maps.Values(held)), "plug-token-value", "oidc-secret-value", "store-password", f.OnCall["cal"].URL, "private-0a1b2c3d4e5f6071") {
+		if got := show("it is " + secret + " as printed"); strings.Contains(got, secret) {
+			t.Errorf("shown: %s", got)
 		}
 	}
 }

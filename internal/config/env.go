@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -136,21 +135,6 @@ func fromFiles(names []string) error {
 	return nil
 }
 
-// Places are the bot's own files that hold secrets: a command that reads them asks.
-func (e Env) Places(f File) []string {
-	paths := []string{e.DataDir}
-	for _, name := range append(f.variables(), SecretNames...) {
-		paths = append(paths, os.Getenv(name+"_FILE"))
-	}
-	var out []string
-	for _, p := range paths {
-		if whole, err := filepath.Abs(p); err == nil && p != "" && whole != "/" && !strings.ContainsAny(whole, "*?[\\") {
-			out = append(out, whole)
-		}
-	}
-	return out
-}
-
 func parseHeaders(s string) (map[string]string, error) {
 	out := map[string]string{}
 	for kv := range strings.SplitSeq(s, ",") {
@@ -183,29 +167,6 @@ func (e Env) CheckNetworks(f File) error {
 			"the server, Copy Server ID)")
 	}
 	return nil
-}
-
-// Secrets are the values of the environment that are to be taken out of every text.
-func (e Env) Secrets() []string {
-	var out []string
-	for _, s := range []redact.Secret{e.SlackBotToken, e.SlackAppToken, e.SlackSigningSecret, e.DiscordBotToken, e.OpenAIKey, e.TavilyKey,
-		e.OTLPHeaders, e.Store} {
-		if s != "" {
-			out = append(out, string(s))
-		}
-	}
-	if u, err := url.Parse(string(e.Store)); err == nil && u.User != nil {
-		if password, ok := u.User.Password(); ok && password != "" {
-			out = append(out, password)
-		}
-	}
-	for _, v := range e.ModelHeaders {
-		out = append(out, v)
-		if _, token, ok := strings.Cut(v, " "); ok {
-			out = append(out, token) // of "Bearer <token>"
-		}
-	}
-	return out
 }
 
 // KnownHosts is the file of the host keys that people approved, where one bot has the store

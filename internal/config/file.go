@@ -29,9 +29,6 @@ import (
 // variables are the names of the variables that the configuration uses.
 func (f File) variables() []string {
 	var out []string
-	for _, h := range f.Alerts.Hooks {
-		out = append(out, h.SecretEnv)
-	}
 	for _, s := range f.MCP {
 		out = append(out, s.Env...)
 		for _, text := range s.Headers {
@@ -43,14 +40,17 @@ func (f File) variables() []string {
 	for _, p := range f.Tools.Plugins {
 		out = append(out, p.Env...)
 	}
-	out = append(out, f.deliveries()...)
+	out = append(out, f.secretVariables()...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// deliveries are the variables with the secrets of webhooks, of the stream, of who is on call and of tickets.
-func (f File) deliveries() []string {
+// secretVariables are the variables with the secrets of alerts, of webhooks, of the stream, of who is on call and of tickets.
+func (f File) secretVariables() []string {
 	var out []string
+	for _, h := range f.Alerts.Hooks {
+		out = append(out, h.SecretEnv)
+	}
 	for _, w := range f.Programs.Webhooks {
 		out = append(out, w.SecretEnv)
 	}
@@ -67,17 +67,6 @@ func (f File) deliveries() []string {
 	for _, s := range f.Stream {
 		if s.TokenEnv != "" {
 			out = append(out, s.TokenEnv)
-		}
-	}
-	return out
-}
-
-// DeliverySecrets are the secrets of webhooks, of the stream, of who is on call and of tickets, as far as they are set.
-func (f File) DeliverySecrets() []string {
-	var out []string
-	for _, name := range f.deliveries() {
-		if v := os.Getenv(name); v != "" {
-			out = append(out, v)
 		}
 	}
 	return out
@@ -227,7 +216,7 @@ type InternetConfig struct {
 	Unasked bool `yaml:"unasked"`
 	// Provider searches: ddg-html, ddg-lite, searxng or tavily; SearchURL is its address.
 	Provider  string `yaml:"provider"`
-	SearchURL string `yaml:"search_url"`
+	SearchURL string `yaml:"search_url" secret:"url"`
 }
 
 // KeepConfig says how long stored rows are kept.

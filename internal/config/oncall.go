@@ -16,9 +16,9 @@ import (
 
 // OnCallConfig is a source of who is on call.
 type OnCallConfig struct {
-	Kind string `yaml:"kind,omitempty"` // one of oncall.Kinds; "" is the source's name
-	URL  string `yaml:"url,omitempty"`  // of the API or the calendar; "" is the public API
-	Path string `yaml:"path,omitempty"` // a calendar's file
+	Kind string `yaml:"kind,omitempty"`             // one of oncall.Kinds; "" is the source's name
+	URL  string `yaml:"url,omitempty" secret:"url"` // of the API or the calendar; "" is the public API
+	Path string `yaml:"path,omitempty"`             // a calendar's file
 	// TokenEnv names the environment variable that holds the token.
 	TokenEnv string `yaml:"token_env,omitempty"`
 	// Fallback is the group that decides while the source doesn't say who is on call.

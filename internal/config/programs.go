@@ -30,7 +30,7 @@ type IdentityConfig struct {
 
 // WebhookConfig is an address that gets messages.
 type WebhookConfig struct {
-	URL string `yaml:"url"`
+	URL string `yaml:"url" secret:"url"`
 	// SecretEnv names the environment variable that holds the secret by which it knows the bot.
 	SecretEnv string `yaml:"secret_env"`
 }

@@ -12,7 +12,7 @@ type StreamConfig struct {
 	// Path is the file of StreamFile, URL the receiver for logs of StreamOTLP, and Address the host and port
 	// of StreamSyslog.
 	Path    string `yaml:"path,omitempty"`
-	URL     string `yaml:"url,omitempty"`
+	URL     string `yaml:"url,omitempty" secret:"url"`
 	Address string `yaml:"address,omitempty"`
 	// TokenEnv names the environment variable that holds a bearer token for URL; "" is none.
 	TokenEnv string `yaml:"token_env,omitempty"`
@@ -20,7 +20,7 @@ type StreamConfig struct {
 	// Cert and Key are files with the bot's own certificate.
 	CA   string `yaml:"ca,omitempty"`
 	Cert string `yaml:"cert,omitempty"`
-	Key  string `yaml:"key,omitempty"`
+	Key  string `yaml:"key,omitempty" secret:"file"`
 }
 
 // The values of a StreamConfig's To.

@@ -45,7 +45,7 @@ type TargetConfig struct {
 	// not said here.
 	SSHConfig string `yaml:"ssh_config,omitempty"`
 	// Identities are private keys; a certificate NAME-cert.pub beside one is used.
-	Identities []string `yaml:"identities,omitempty"`
+	Identities []string `yaml:"identities,omitempty" secret:"file"`
 	KnownHosts []string `yaml:"known_hosts,omitempty"`
 	// HostKey says what happens at a host whose key is not known: "strict" refuses,
 	// "ask" lets people approve the key once, on a card with its fingerprint.
@@ -111,7 +111,7 @@ const PerApproval = "per-approval"
 type SignerConfig struct {
 	URL string `yaml:"url,omitempty"` // https://HOST:PORT, or unix:/PATH
 	// TokenFile has the word that the signer knows the bot by; relative to the configuration.
-	TokenFile string `yaml:"token_file,omitempty"`
+	TokenFile string `yaml:"token_file,omitempty" secret:"file"`
 }
 
 // checkCredential checks what a target without a key of the bot's says.

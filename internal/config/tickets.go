@@ -14,8 +14,8 @@ import (
 
 // TicketsConfig is a system whose tickets changes are made for.
 type TicketsConfig struct {
-	Kind string `yaml:"kind,omitempty"` // one of tickets.Kinds; "" is the name, if that is one, else nobody checks
-	URL  string `yaml:"url,omitempty"`  // "" is the public one (GitHub, GitLab)
+	Kind string `yaml:"kind,omitempty"`             // one of tickets.Kinds; "" is the name, if that is one, else nobody checks
+	URL  string `yaml:"url,omitempty" secret:"url"` // "" is the public one (GitHub, GitLab)
 	// User is who the token of Jira Cloud or the password of ServiceNow belongs to; "" is a bearer token.
 	User     string `yaml:"user,omitempty"`
 	TokenEnv string `yaml:"token_env,omitempty"`

@@ -24,7 +24,7 @@ type PluginConfig struct {
 type MCPConfig struct {
 	Command  []string `yaml:"command,omitempty"`
 	Env      []string `yaml:"env,omitempty"`
-	URL      string   `yaml:"url,omitempty"`
+	URL      string   `yaml:"url,omitempty" secret:"url"`
 	Loopback bool     `yaml:"loopback,omitempty"`
 	// Headers are sent with each request; ${NAME} is a variable of the bot's environment.
 	Headers  map[string]string `yaml:"headers,omitempty"`

@@ -35,7 +35,7 @@ type WebConfig struct {
 // TLSConfig names the files of a certificate and its key.
 type TLSConfig struct {
 	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
+	Key  string `yaml:"key" secret:"file"`
 }
 
 // OIDCConfig is an identity provider that speaks OpenID Connect.

@@ -145,12 +145,9 @@ func (d *doctor) run(ctx context.Context) error {
 
 // secretsOf are the secrets that no line may show.
 func secretsOf(e config.Env, f config.File) []string {
-	out := e.Secrets()
+	out := e.Secrets(f)
 	if c, err := toolbox.ServerConfig(f, os.LookupEnv); err == nil {
 		out = append(out, c.Secrets()...)
-	}
-	for _, h := range f.Alerts.Hooks {
-		out = append(out, os.Getenv(h.SecretEnv))
 	}
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
