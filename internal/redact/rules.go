@@ -86,8 +86,7 @@ func ownRules() []rule {
 		"secret_key_base", "auth_key", "authkey", "auth-key", "encryption_key", "encryptionkey", "encryption-key", "signing_key", "signingkey", "signing-key",
 	}
 	return []rule{
-		{name: "private-key", words: []string{"-----begin "}, whole: true,
-			re: re(`(?s:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z))`)},
+		{name: privateKey, words: []string{"-----begin "}, hunt: huntKey},
 		{name: "aws-access-key", words: []string{"akia", "asia", "agpa", "aida", "aroa", "aipa", "anpa", "anva"}, whole: true, before: wordStart,
 			re: re(`[A-Z]{4}[A-Z0-9]{16}\b`)},
 		{name: "github-token", words: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, whole: true, re: re(`gh[pousr]_[A-Za-z0-9]{30,255}`)},
@@ -102,6 +101,7 @@ func ownRules() []rule {
 		{name: "api-key", words: []string{"aiza"}, whole: true, before: wordStart, re: re(`AIza[0-9A-Za-z_-]{35}`)},
 		{name: "api-key", words: []string{"hvs."}, whole: true, before: wordStart, re: re(`hvs\.[A-Za-z0-9_-]{20,}`), ok: mixed},
 		{name: "api-key", words: []string{"npm_"}, whole: true, before: wordStart, re: re(`npm_[A-Za-z0-9]{30,}`), ok: mixed},
+		{name: "countersign-token", words: []string{"cst_"}, whole: true, before: wordStart, re: re(`cst_[A-Za-z0-9_-]{20,}`)},
 		{name: "api-key", words: []string{"dop_v1_"}, whole: true, re: re(`dop_v1_[a-f0-9]{60,}`)},
 		{name: "api-key", words: []string{"sg."}, whole: true, before: wordStart, re: re(`SG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}`), ok: mixed},
 		{name: "jwt", words: []string{"eyj"}, whole: true, before: wordStart, re: re(`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`)},
@@ -111,7 +111,7 @@ func ownRules() []rule {
 			re: re(is + `\\?["']?(?i:bearer|basic|token|digest|negotiate|apikey|aws4-hmac-sha256)[ \t]+([^\s"'\\]+)`), ok: plausible},
 		{name: "authorization", words: []string{"authorization"}, re: re(is + `\\?["']?([A-Za-z0-9._~+/=-]{16,})`), ok: mixed},
 		{name: "authorization", words: []string{"bearer"}, re: re(`[ \t]+([A-Za-z0-9._~+/-]{16,}=*)`), before: wordStart, ok: mixed},
-		{name: "cookie", words: []string{"cookie"}, re: re(`\\?["']?[ \t]*:[ \t]*\\?["']?([A-Za-z0-9_.-]+=[^\r\n"'\\]+)`)},
+		{name: "cookie", words: []string{"cookie"}, re: re(`\\?["']?[ \t]*:[ \t]*\\?["']?([A-Za-z0-9_.-]+=[^\s;"'\\]*(?:; ?[A-Za-z0-9_.-]+=[^\s;"'\\]*)*)`)},
 		{name: "password", words: passwords, re: re(is + value), ok: plausible},
 		{name: "password", words: []string{"_pass", "-pass"}, re: re(is + value), ok: plausible},
 		{name: "secret", words: keys, re: re(is + value), ok: keyed},
@@ -122,7 +122,7 @@ func ownRules() []rule {
 			"podman login", "az login", "registry login", "skopeo login", "oc login"), ok: plausible},
 		{name: "password", words: []string{" -u", " --user", " --proxy-user"}, re: re(`[ \t=]*["']?[^\s:"'/]+:([^\s"'/]+)`), before: lineHas("curl"), ok: plausible},
 		{name: "password", words: []string{" -a "}, re: re(`[ \t]*["']?([^\s"']+)`), before: lineHas("redis-cli"), ok: plausible},
-		{name: "kube-secret", words: []string{"kind", "apiversion"}, hunt: kubeSecret},
+		{name: kubeData, words: []string{"kind", "apiversion"}, hunt: kubeSecret},
 	}
 }
 
@@ -138,7 +138,8 @@ type page struct {
 	line [2]int // the line that was asked for last
 
 	edges
-	looked int // bytes that were looked at for objects
+	quotes []byte // 1 where a quotation mark begins a word; nil if nobody asked
+	looked int    // bytes that were looked at for objects
 }
 
 // edges tell a Stream where a text must not be cut.
@@ -204,6 +205,9 @@ func findRules(s string, spans []span) ([]span, edges) {
 				spans, next[u.slot] = ru.hunt(t, at, after, spans)
 			} else {
 				spans, next[u.slot] = ru.try(t, at, after, spans)
+			}
+			if ru.name != privateKey && ru.name != kubeData && ru.name != "facebook-access-token" { // which are no words, or have a bar in them
+				spans = t.words(spans, had)
 			}
 			for i := had; i < len(spans); i++ {
 				spans[i].rank = u.rule + 1
