@@ -151,7 +151,7 @@ func (t *timeline) entry(e *history.Entry) {
 		text, _ := t.code(e.Edited.Text, maxCommand)
 		t.add(e.At, e.Scope, "**Edited** by %s: request %s is withdrawn, and the command is now %s", t.user(e.Edited.By), t.name(string(e.Edited.Approval)), text)
 	case e.Tried != nil:
-		t.add(e.At, e.Scope, "**Refused**: a command that ran as a read tried to %s; nothing was changed", t.said(e.Tried.What))
+		t.add(e.At, e.Scope, "**Refused**: a command that ran as a read tried to %s", t.said(e.Tried.What))
 	case e.Begin != nil:
 		t.beginRow(e)
 	case e.Result != nil:

@@ -291,7 +291,7 @@ func (g *Gate) verdict(req approvals.Request) risk.Verdict {
 		if req.Tried != "" {
 			return risk.Verdict{
 				Risk: risk.Max(v.Risk, risk.Medium), Effects: append(v.Effects, risk.EffectWrite),
-				Reasons: append([]string{"run as a read, it tried to " + req.Tried + "; that was refused, and nothing was changed"}, v.Reasons...),
+				Reasons: append([]string{"run as a read, it tried to " + req.Tried + "; that was refused"}, v.Reasons...),
 			}
 		}
 		if v.ReadOnly && req.Action.Private() && req.Action.Shell == "" {

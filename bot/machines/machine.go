@@ -416,5 +416,5 @@ func (m *Machine) place() string {
 func LockName(by string) string { return lockNames[by] }
 
 var lockNames = map[string]string{
-	"bot": "by the kernel", "helper": "by countersign-lock", "perl": "by the kernel, through perl", "python3": "by the kernel, through python3", "bwrap": "by bubblewrap",
+	"bot": "by the kernel", "helper": "by countersign-lock", "perl": "by the kernel, through perl",
 }

@@ -332,7 +332,7 @@ func (p *targetCheck) reads(context.Context) result {
 	if len(s.Lacks) > 0 {
 		lacks = " (" + strings.Join(s.Lacks, "; ") + ")"
 	}
-	const fix = "install perl, python3, bubblewrap or countersign-lock there"
+	const fix = "install countersign-lock or perl there"
 	switch {
 	case reads == approvals.ReadsAsk && s.By == "" && p.m.Config.Reads != string(approvals.ReadsAsk) && f.Policy.Reads != string(approvals.ReadsAsk):
 		return warns("reads are to be enforced and there is no lock, so every read asks%s", lacks).withFix(fix)

@@ -91,6 +91,10 @@ type Lock struct {
 	Devices   bool     // opening devices for reading
 	Admin     bool     // queries that the kernel answers only to network administrators
 	Sockets   []string // absolute paths of the Unix sockets that it may connect to
+	// System lets it read what the system's packages own, and the paths in Read, and nothing else: what it loads decides
+	// what it asks of a daemon that it may connect to. It starts without an account's own settings.
+	System bool
+	Read   []string // absolute
 	// Files lets it change files: what it sees is a throwaway view of them (targets/rehearsal). Nothing
 	// else may be set with it. Everything that such a view cannot show is refused and is a hit.
 	Files bool
@@ -121,6 +125,7 @@ const (
 	HitConnect HitKind = "connect" // a socket that it was not declared to need
 	HitSignal  HitKind = "signal"  // a signal to another process
 	HitDevice  HitKind = "device"  // a device, or a request to one
+	HitStart   HitKind = "start"   // connecting to what systemd would start for it
 	// HitList is listing the processes of the system, in a view that has none but its own. It is not
 	// refused.
 	HitList HitKind = "list"
@@ -132,7 +137,7 @@ func ParseHit(text string) (Hit, bool) {
 	kind, name, _ := strings.Cut(text, " ")
 	h := Hit{Kind: HitKind(kind)}
 	switch h.Kind {
-	case HitWrite, HitChange, HitConnect, HitSignal, HitDevice, HitList:
+	case HitWrite, HitChange, HitConnect, HitSignal, HitDevice, HitStart, HitList:
 	default:
 		return h, false
 	}
@@ -148,18 +153,19 @@ func ParseHit(text string) (Hit, bool) {
 
 // LockState describes a target's lock.
 type LockState struct {
-	// By names what applies it: "bot", "helper", "perl", "python3", "bwrap"; "" means no lock.
+	// By names what applies it: "bot", "helper", "perl"; "" means no lock.
 	By string
 	// Lacks lists, in sentences, what this lock does not cover, or why there is none.
 	Lacks []string
-	// NoSockets means that it can't leave single Unix sockets open, and NoDevices that it can't leave devices open
-	// for reading alone.
-	NoSockets, NoDevices bool
+	// NoSockets means that it can't leave single Unix sockets open.
+	NoSockets bool
+	// Root means that the account is root, and Landlock that the kernel has that.
+	Root, Landlock bool
 }
 
 // Holds reports whether a process can run under a lock there.
 func (s LockState) Holds(l Lock) bool {
-	return s.By != "" && (!s.NoSockets || len(l.Sockets) == 0) && (!s.NoDevices || !l.Devices)
+	return s.By != "" && (!s.NoSockets || len(l.Sockets) == 0) && (!l.System || !s.Root || s.Landlock && !l.Processes)
 }
 
 // Process is a running process in its own process group.
@@ -352,4 +358,18 @@ func Environ(c Caps) []string {
 		"GIT_OPTIONAL_LOCKS=0",
 		"DEBIAN_FRONTEND=noninteractive",
 	}
+}
+
+// Confined is the Spec as it is started under a lock with System: in "/" unless it names paths, and with the environment
+// of an account that has no home directory.
+func (s Spec) Confined(c Caps) Spec {
+	if s.Lock == nil || !s.Lock.System {
+		return s
+	}
+	if len(s.Lock.Read) == 0 {
+		s.Dir, s.DirID = "/", ""
+	}
+	c.Home = "/nonexistent"
+	s.Env = Environ(c)
+	return s
 }

@@ -59,6 +59,13 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if s.Lock != nil && s.Lock.System {
+		caps, err := t.Probe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s = s.Confined(caps)
+	}
 	argv := s.Argv
 	switch {
 	case s.Shell != "" && len(argv) > 0:
@@ -289,7 +296,7 @@ func (p *process) signal(sig syscall.Signal) {
 		if s.session == p.pid && s.group == p.pid {
 			continue // the group was told
 		}
-		if s.session == p.pid || lock.Of(s.pid, p.pid) || p.guard.Started(s.pid) {
+		if s.session == p.pid || p.guard.Of(s.pid) || p.guard.Started(s.pid) {
 			_ = syscall.Kill(s.pid, sig)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -27,7 +28,7 @@ import (
 // The caller waits for cmd, and calls Close of the guard afterwards. An error means that
 // nothing was started; it is ErrUnsupported where this system has no lock.
 func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
-	f, err := Make(l, runtime.GOARCH)
+	f, err := MakeCounting(l, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +38,7 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 	// Signals stay within the session, so it is one of its own; it is a group as well.
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true
 	cmd.SysProcAttr.Cloneflags |= firstClone
+	sealDescriptors()
 	// What the library tries once for all processes is not tried under a lock.
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Release()
@@ -45,6 +47,7 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.limited = make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked, so the thread ends with this function
@@ -54,7 +57,10 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 		g.Close()
 		return nil, err
 	}
-	bound(cmd.Process.Pid, Memory(l))
+	pid := cmd.Process.Pid
+	g.memory = Memory(l, free()) - uint64(pid) // all that comes from it inherits that and cannot raise it
+	limit(pid, g.memory)
+	close(g.limited)
 	return g, nil
 }
 
@@ -105,7 +111,10 @@ func restrict(l backend.Lock) (landlocked bool, err error) {
 		return false, err
 	}
 	rules, ok := Rules(l, version())
-	if !ok {
+	switch {
+	case !ok && l.System && os.Geteuid() == 0:
+		return false, fmt.Errorf("%w: it cannot keep root to the system's own files here", ErrUnsupported)
+	case !ok:
 		return false, nil
 	}
 	attr := struct{ fs, net, scoped uint64 }{rules.FS, rules.Net, rules.Scoped}
@@ -126,9 +135,11 @@ func restrict(l backend.Lock) (landlocked bool, err error) {
 		}
 	}
 	if rules.Read != 0 {
-		for _, p := range append(top(), Readable()...) {
-			if err := addPathRule(set, p, rules.Read); err != nil {
-				return false, err
+		for _, p := range Readable(l) {
+			for _, p := range expand(p) {
+				if err := addPathRule(set, p, rules.Read); err != nil {
+					return false, err
+				}
 			}
 		}
 	}
@@ -147,8 +158,11 @@ func version() int {
 	return int(v)
 }
 
-// top are the entries of "/" but /dev.
-func top() []string {
+// expand is a path of Readable; "/" are its entries but /dev.
+func expand(path string) []string {
+	if path != "/" {
+		return []string{path}
+	}
 	entries, err := os.ReadDir("/")
 	if err != nil {
 		return nil // so nothing can be read
@@ -220,10 +234,11 @@ func install(f Filter) (int, error) {
 	return int(fd), nil
 }
 
-// bound limits what a process may use. It has begun already, which for a moment without
-// limits is early enough.
-func bound(pid int, memory uint64) {
-	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_DATA: memory - uint64(pid), unix.RLIMIT_CPU: MaxCPU}
+// limit bounds what a process may use; 0 is this one, for what it begins. The kernel ends it before others when
+// memory is short.
+func limit(pid int, memory uint64) {
+	// A core limit of 1 also keeps a program that takes core dumps from being started.
+	limits := map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_DATA: memory, unix.RLIMIT_CPU: MaxCPU}
 	if uid := os.Getuid(); uid != 0 {
 		limits[unix.RLIMIT_NPROC] = uint64(owned(uid) + MaxProcesses)
 	}
@@ -234,17 +249,50 @@ func bound(pid int, memory uint64) {
 		}
 		_ = unix.Prlimit(pid, which, &unix.Rlimit{Cur: most, Max: most}, nil)
 	}
+	Expendable(pid)
 }
 
-// memoryOf is the bound of the process that pid began: a number of its own, which all that
-// comes from it inherits and cannot raise.
-func memoryOf(pid int) uint64 { return MaxMemory - uint64(pid) }
+// Expendable has the kernel end a process, and what it begins from then on, before others when memory is short; 0 is
+// this process.
+func Expendable(pid int) {
+	name := "self"
+	if pid != 0 {
+		name = strconv.Itoa(pid)
+	}
+	_ = os.WriteFile("/proc/"+name+"/oom_score_adj", []byte("1000"), 0)
+}
 
-// Of reports whether a process comes from the locked process that began as first, wherever
-// it went since.
-func Of(pid, first int) bool {
+// free is how much memory can be used, in bytes: of the machine, or what is left of the container's.
+func free() uint64 {
+	most := uint64(math.MaxUint64)
+	text, _ := os.ReadFile("/proc/meminfo")
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "MemAvailable:" {
+			n, _ := strconv.ParseUint(f[1], 10, 64)
+			most = n << 10
+		}
+	}
+	number := func(name string) (uint64, bool) {
+		b, err := os.ReadFile("/sys/fs/cgroup/" + name)
+		n, nerr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		return n, err == nil && nerr == nil
+	}
+	for _, names := range [][2]string{{"memory.max", "memory.current"}, {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}} {
+		all, ok := number(names[0])
+		if used, ok2 := number(names[1]); ok && ok2 {
+			most = min(most, all-min(all, used))
+		}
+	}
+	return most
+}
+
+// sealDescriptors keeps what this process inherited from reaching what it starts.
+func sealDescriptors() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
+
+// Of reports whether a process comes from the locked one, wherever it went since.
+func (g *Guard) Of(pid int) bool {
 	var l unix.Rlimit
-	return unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &l) == nil && l.Max == memoryOf(first)
+	return g.memory > 0 && unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &l) == nil && l.Max == g.memory
 }
 
 // owned counts the threads of an account, as RLIMIT_NPROC does.
@@ -269,7 +317,7 @@ func State(ctx context.Context) backend.LockState {
 	if err := trySandbox(ctx); err != nil {
 		return backend.LockState{Lacks: []string{"the kernel refuses it: " + err.Error()}}
 	}
-	return backend.LockState{By: "bot", Lacks: Lacks(version())}
+	return backend.LockState{By: "bot", Lacks: Lacks(version()), Root: os.Geteuid() == 0, Landlock: version() > 0}
 }
 
 // trialScript is what a locked shell tries; it prints "held" when all of it was refused.

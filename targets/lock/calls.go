@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"slices"
 	"strings"
 
 	"countersign/targets/backend"
@@ -13,14 +12,14 @@ import (
 const allowedCalls = `
 access alarm arch_prctl brk cachestat capget capset chdir clock_adjtime adjtimex clock_getres clock_gettime clock_nanosleep close close_range
 copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve execveat exit
-exit_group faccessat faccessat2 fadvise64 fallocate fchdir fdatasync fgetxattr flistxattr flock fork fstat fstatat newfstatat fstatfs fsync
-ftruncate futex futex_requeue futex_wait futex_waitv futex_wake get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64
+exit_group faccessat faccessat2 fadvise64 fallocate fchdir fdatasync fgetxattr flistxattr fork fstat fstatat newfstatat fstatfs fsync
+ftruncate futex_wait futex_waitv futex_wake get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64
 getegid geteuid getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
 getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr getxattrat inotify_add_watch inotify_init inotify_init1
 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit ioprio_get kcmp landlock_add_rule landlock_create_ruleset
 landlock_restrict_self lgetxattr listmount listxattr listxattrat llistxattr lseek lsm_get_self_attr lsm_list_modules lstat madvise
 map_shadow_stack mbind membarrier memfd_create mincore mlock mlock2 mlockall mmap modify_ldt mprotect mq_getsetattr mremap mseal msync munlock
-munlockall munmap name_to_handle_at nanosleep pause personality pidfd_open pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll prctl
+munlockall munmap name_to_handle_at nanosleep pause personality pidfd_open pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll
 pread64 preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg remap_file_pages
 restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_get_priority_max
 sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_yield seccomp select
@@ -49,16 +48,19 @@ pidfd_getfd process_madvise process_mrelease process_vm_readv lsm_set_self_attr 
 
 // Flags and numbers of system calls, the same on every processor that is known here.
 const (
-	openWrites = 0x3 | 0x40 | 0x200 // O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
+	openWrites    = 0x3 | 0x40 | 0x200 // O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
+	lockExclusive = 2
+	futexPrivate  = 128
 	// cloneSpaces are the namespaces of clone; CLONE_NEWTIME is a signal's number there.
 	cloneSpaces = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+	cloneThread = 0x00010000
 	ipcCreate   = 0x200
 	shmReadOnly = 0x1000
 )
 
 // requests are the requests to descriptors that only ask.
 var requests = []uint32{
-	0x5401, 0x540f, 0x5410, 0x5413, 0x541b, 0x5421, 0x5429, 0x5450, 0x5451, 0x5452, // terminals and pipes
+	0x5401, 0x540f, 0x5413, 0x541b, 0x5421, 0x5429, 0x5450, 0x5451, 0x5452, // terminals and pipes
 	0x1, 0x2, 0x80086601, 0x801c581f, 0x80087601, 0xc020660b, 0x80046601, // FIBMAP, FIGETBSZ, flags, attributes, version, extents
 	0x125e, 0x1260, 0x1263, 0x1265, 0x1268, 0x1270, 0x1272, 0x1278, 0x1279, 0x127a, 0x127b, 0x127c, 0x127e, 0x80081270, 0x80081272, 0x80041272, // sizes of block devices
 	0x301, 0x30d, 0x80247009, 0x80047210, // geometry, identity, the clock
@@ -77,7 +79,7 @@ var deviceRequests = []uint32{0x2285, 0x2282, 0x5331, 0x5382, 0x5386, 0xc0481273
 
 // calls is the answer to every system call that is known; what is not there is not
 // implemented, as far as a locked process can tell.
-func calls(l backend.Lock, w Without) map[string]rule {
+func calls(l backend.Lock) map[string]rule {
 	out := map[string]rule{}
 	for list, v := range map[string]verdict{allowedCalls: allow, refusedCalls: report, silentCalls: refuse(eperm)} {
 		for name := range strings.FieldsSeq(list) {
@@ -95,17 +97,28 @@ func calls(l backend.Lock, w Without) map[string]rule {
 	out["kill"] = values(1, allow, report, 0)
 	out["tkill"] = values(1, allow, report, 0)
 	out["tgkill"] = values(2, allow, report, 0)
-	// To oneself.
-	self := func(arg int) rule { return values(arg, allow, report, 0) }
-	for name, arg := range map[string]int{"setpriority": 1, "ioprio_set": 1, "sched_setaffinity": 0, "sched_setattr": 0,
-		"sched_setparam": 0, "sched_setscheduler": 0} {
-		out[name] = self(arg)
+	// To oneself: process 0. Where an argument before says what the number counts, it must count processes, since 0
+	// is also the whole account or group.
+	self := values(0, allow, report, 0)
+	for _, name := range []string{"sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"} {
+		out[name] = self
 	}
-	asks := values(2, allow, report, 0) // no new limit
-	out["prlimit64"] = rule{arg: 0, mask: ^uint32(0), in: []uint32{0}, yes: allow, then: &asks}
-	out["fcntl"] = values(1, refuse(eperm), allow, 8, 10, 15) // who gets a descriptor's signals
+	who := values(1, allow, report, 0)
+	for name, process := range map[string]uint32{"setpriority": 0, "ioprio_set": 1} {
+		out[name] = rule{arg: 0, mask: ^uint32(0), in: []uint32{process}, and: &who, no: report}
+	}
+	noLimit := rule{arg: 2, high: true, mask: ^uint32(0), in: []uint32{0}, and: &rule{arg: 2, mask: ^uint32(0), in: []uint32{0}, yes: allow, no: report}, no: report}
+	out["prlimit64"] = rule{arg: 0, mask: ^uint32(0), in: []uint32{0}, yes: allow, then: &noLimit}
+	out["prctl"] = values(0, refuse(eperm), allow, 62) // PR_SCHED_CORE pairs another process with this one
 
-	out["syslog"] = values(0, allow, report, 2, 3, 9, 10)
+	// What holds up others that use the same file: who gets a descriptor's signals, leases and hints, an exclusive
+	// lock, and moving those that wait for another program. Shared locks need only reading, and are allowed.
+	out["fcntl"] = values(1, refuse(eperm), allow, 8, 10, 15, 1024, 1036, 1038)
+	out["flock"] = bits(1, lockExclusive, report, allow)
+	moves := rule{arg: 1, mask: 0x7f, in: []uint32{3, 4, 11, 12}, yes: refuse(enosys), no: allow}
+	out["futex"] = rule{arg: 1, mask: futexPrivate, yes: allow, then: &moves}
+
+	out["syslog"] = values(0, allow, report, 3, 9, 10) // 2 takes the messages away
 	out["msgget"] = bits(1, ipcCreate, report, allow)
 	out["semget"] = bits(2, ipcCreate, report, allow)
 	out["shmget"] = bits(2, ipcCreate, report, allow)
@@ -132,22 +145,6 @@ func calls(l backend.Lock, w Without) map[string]rule {
 	if l.Files {
 		files(out)
 	}
-	if w.Guard {
-		for name, r := range out {
-			switch {
-			case slices.Contains(onFiles, name):
-				out[name] = r.alone(refuse(erofs))
-			default:
-				out[name] = r.alone(refuse(eperm))
-			}
-		}
-		for _, name := range []string{"open", "openat", "creat"} {
-			out[name] = always(allow)
-		}
-		if l.Net || l.Admin || l.Netlink {
-			out["connect"], out["bind"] = always(allow), always(allow) // of sockets that can be made
-		}
-	}
 	return out
 }
 
@@ -160,7 +157,7 @@ func files(out map[string]rule) {
 	for _, name := range []string{"setxattrat", "removexattrat"} {
 		out[name] = always(allow)
 	}
-	for _, name := range []string{"fork", "vfork", "clone"} { // the guard counts them: root has no other bound
+	for _, name := range []string{"fork", "vfork", "clone"} { // the guard counts them, and threads: root has no other bound
 		out[name] = always(report)
 	}
 	for name, arg := range map[string]int{"mknod": 1, "mknodat": 2} { // no devices
@@ -180,6 +177,13 @@ func files(out map[string]rule) {
 	netlink := values(2, refuse(eafnosu), report, netlinkAudit)
 	other := rule{arg: 0, mask: ^uint32(0), in: []uint32{afNetlink}, and: &netlink, then: &rule{arg: 0, mask: ^uint32(0), in: []uint32{afAlg}, yes: refuse(eacces), no: report}}
 	out["socket"] = rule{arg: 0, mask: ^uint32(0), in: []uint32{afUnix}, and: &stream, then: &other}
+}
+
+// counting has the guard told of each process that is begun.
+func counting(out map[string]rule) {
+	out["fork"], out["vfork"] = always(report), always(report)
+	// Threads are of the process.
+	out["clone"] = rule{arg: 0, mask: cloneSpaces, yes: report, then: &rule{arg: 0, mask: cloneThread, yes: allow, no: report}}
 }
 
 // openDirectory is O_DIRECTORY, and on some processors another flag, which does no harm.
@@ -224,6 +228,10 @@ func sockets(l backend.Lock, out map[string]rule) {
 		out["socket"] = next
 	}
 	out["connect"], out["bind"] = always(report), always(report)
+	pair := allow
+	if len(open) > 0 { // bind may go on, so the guard has to know that there are Unix sockets
+		pair = report
+	}
 	// One of a pair of datagrams could be sent to any other one's address.
-	out["socketpair"] = rule{arg: 1, mask: 0xf, in: []uint32{sockStream, sockSeqpacket}, yes: allow, no: refuse(eacces)}
+	out["socketpair"] = rule{arg: 1, mask: 0xf, in: []uint32{sockStream, sockSeqpacket}, yes: pair, no: refuse(eacces)}
 }

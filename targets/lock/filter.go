@@ -35,7 +35,8 @@ const (
 
 // rule answers one system call: always the same, or by an argument.
 type rule struct {
-	arg  int // of the argument that is looked at; ignored without tests
+	arg  int  // of the argument that is looked at; ignored without tests
+	high bool // its high half
 	mask uint32
 	in   []uint32 // values, after the mask
 	yes  verdict  // where the argument is one of in (or, without in, has a bit of mask)
@@ -86,8 +87,12 @@ func (r rule) code() []instruction {
 		return []instruction{{code: ret, k: uint32(r.yes)}}
 	}
 	// The low half of an argument: what is looked at are ints, whose high half the kernel
-	// ignores as well.
-	out := []instruction{{code: ldAbs, k: offArgs + 8*uint32(r.arg)}}
+	// ignores as well, and one pointer.
+	at := offArgs + 8*uint32(r.arg)
+	if r.high {
+		at += 4
+	}
+	out := []instruction{{code: ldAbs, k: at}}
 	head, tail := []instruction{{code: ret, k: uint32(r.yes)}}, []instruction{{code: ret, k: uint32(r.no)}}
 	if r.and != nil {
 		head = r.and.code()
@@ -114,36 +119,24 @@ type Filter struct {
 	Calls   map[string]uint32 // by name
 }
 
-// Without says what a filter has to do without.
-type Without struct {
-	// Guard: nobody listens. What would be reported fails, and opening for writing is left
-	// to a file system that is read-only and has no devices.
-	Guard bool
-	// Sockets: the guard cannot look at the program's sockets.
-	Sockets bool
-}
-
 // Make makes the filter of a lock for a processor, as uname -m names it.
-func Make(l backend.Lock, processor string) (Filter, error) {
-	return MakeWithout(l, processor, Without{})
+func Make(l backend.Lock, processor string) (Filter, error) { return compile(calls(l), processor) }
+
+// MakeCounting is Make with a report of each process that is begun.
+func MakeCounting(l backend.Lock, processor string) (Filter, error) {
+	all := calls(l)
+	counting(all)
+	return compile(all, processor)
 }
 
-// MakeWithout is Make for a system that lacks something. Its error wraps ErrUnsupported
-// where the lock cannot be had without it.
-func MakeWithout(l backend.Lock, processor string, w Without) (Filter, error) {
+func compile(all map[string]rule, processor string) (Filter, error) {
 	m, err := machine(processor)
 	if err != nil {
 		return Filter{}, err
 	}
-	if (w.Sockets || w.Guard) && len(l.Sockets) > 0 {
-		return Filter{}, fmt.Errorf("%w: it cannot leave one Unix socket open and hold the others", ErrUnsupported)
-	}
-	if w.Guard && l.Devices {
-		return Filter{}, fmt.Errorf("%w: it cannot leave devices open for reading alone", ErrUnsupported)
-	}
 	f := Filter{Calls: map[string]uint32{}}
 	rules := map[uint32]rule{}
-	for name, r := range calls(l, w) {
+	for name, r := range all {
 		nr, ok := m.SyscallNames[name]
 		if !ok {
 			continue // of other processors
@@ -257,22 +250,6 @@ func Numbers(processor string, names ...string) ([]int, error) {
 		out[i] = nr
 	}
 	return out, nil
-}
-
-// alone is the rule where nobody listens.
-func (r rule) alone(errno verdict) rule {
-	for _, v := range []*verdict{&r.yes, &r.no} {
-		if *v == report {
-			*v = errno
-		}
-	}
-	for _, next := range []**rule{&r.and, &r.then} {
-		if *next != nil {
-			n := (*next).alone(errno)
-			*next = &n
-		}
-	}
-	return r
 }
 
 func (r rule) reports() bool {

@@ -3,10 +3,14 @@ package lock
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,8 +31,14 @@ type Guard struct {
 	inet       bool
 	files      bool
 	landlocked bool
+	keeps      uint64            // capabilities of its thread
 	forks      int               // so far; counted where files may change
 	tree       bool              // what is of the process descends from this one; else it is of its session
+	blind      bool              // it cannot look at the process' sockets
+	bound, two bool              // what a blind one let go on: bind, and making a pair of Unix sockets
+	limited    chan struct{}     // closed when the process has its limits; nil when it was born with them
+	memory     uint64            // the bound of the process' data: a number of its own
+	root       string            // of the files that say what systemd starts, for tests
 	told       func(backend.Hit) // of each hit, or nil
 	after      func()            // what is left to do when the call was answered
 	names      map[int32]string  // of the calls that are reported
@@ -42,7 +52,10 @@ type Guard struct {
 }
 
 func newGuard(l backend.Lock, f Filter) (*Guard, error) {
-	g := &Guard{sockets: l.Sockets, inet: l.Net || l.Admin || l.Netlink, files: l.Files, names: map[int32]string{}}
+	g := &Guard{sockets: l.Sockets, inet: l.Net || l.Admin || l.Netlink, files: l.Files, keeps: Capabilities(l) | 1<<unix.CAP_KILL, names: map[int32]string{}}
+	if l.Files { // what is in a view may have become another account
+		g.keeps = math.MaxUint64
+	}
 	for name, nr := range f.Calls {
 		g.names[int32(nr)] = name
 	}
@@ -83,6 +96,9 @@ func (g *Guard) Left() bool {
 // maxForks is how many processes and threads a command may begin in a view of files, all in all: a bound for
 // those that only multiply. The guards of targets/remote have it, too.
 const maxForks = 4096
+
+// limitTime is how long the first fork of a process may wait for its limits.
+const limitTime = 10 * time.Second
 
 // settle is how long the kernel may take to hang up.
 const settle = 5 * time.Millisecond
@@ -125,6 +141,11 @@ func (g *Guard) serve(fd int) {
 	go func() {
 		defer close(g.done)
 		defer func() { _ = unix.Close(fd) }()
+		// What it does for the process it does with what the process may: the thread ends with this function.
+		runtime.LockOSThread()
+		if dropCapabilities(g.keeps) != nil {
+			return
+		}
 		for g.next(fd) {
 		}
 	}()
@@ -208,6 +229,12 @@ func (g *Guard) decide(fd int, n *notification) answer {
 		return g.connect(fd, n, valid)
 	case "bind":
 		return g.bind(n, valid)
+	case "socketpair":
+		if g.blind && g.bound {
+			return refusal(eacces)
+		}
+		g.two = true
+		return g.goOn(valid)
 	case "ioctl":
 		g.hit(backend.HitDevice, link(n.pid, fmt.Sprintf("fd/%d", int32(n.args[0]))))
 		return refusal(eperm)
@@ -215,9 +242,16 @@ func (g *Guard) decide(fd int, n *notification) answer {
 		g.hit(backend.HitConnect, "")
 		return refusal(eacces)
 	case "fork", "vfork", "clone":
-		if g.files && (name != "clone" || n.args[0]&cloneSpaces == 0) {
-			if g.forks++; g.forks > maxForks {
+		if name != "clone" || n.args[0]&cloneSpaces == 0 {
+			if g.forks++; g.files && g.forks > maxForks {
 				return refusal(eagain)
+			}
+			if g.limited != nil { // what it begins now inherits them
+				select {
+				case <-g.limited:
+				case <-time.After(limitTime):
+					return refusal(eagain)
+				}
 			}
 			return g.goOn(valid)
 		}
@@ -418,14 +452,16 @@ func leader(tid uint32) int {
 	return int(tid)
 }
 
-// bind lets IP through where that is open.
+// bind lets IP and the kernel's own sockets through where they are open, and makes the call itself. A guard that
+// cannot look at sockets lets it go on if there is no Unix socket that could be meant, and none can be made then.
 func (g *Guard) bind(n *notification, valid func() bool) answer {
-	if len(g.sockets) == 0 && g.inet && valid() {
-		return continueAnswer // the filter let the socket be made, and no Unix socket
+	if g.blind && g.inet && !g.two && valid() {
+		g.bound = true
+		return continueAnswer
 	}
 	if own, f := socket(n); own >= 0 {
 		defer func() { _ = unix.Close(own) }()
-		if raw, ok := address(n); ok && g.inet && isInet(f) && valid() {
+		if raw, ok := address(n); ok && g.inet && isInet(f) && !joins(f, raw) && valid() {
 			return returned(bindTo(own, raw))
 		}
 	}
@@ -438,7 +474,7 @@ func (g *Guard) bind(n *notification, valid func() bool) answer {
 // at, so that the process cannot put another one in between.
 func (g *Guard) connect(_ int, n *notification, valid func() bool) answer {
 	if len(g.sockets) == 0 && g.inet && valid() {
-		return continueAnswer // as above
+		return continueAnswer // a Unix socket can be one of a pair only, which is connected
 	}
 	own, f := socket(n)
 	if own < 0 {
@@ -448,7 +484,7 @@ func (g *Guard) connect(_ int, n *notification, valid func() bool) answer {
 	defer func() { _ = unix.Close(own) }()
 	raw, ok := address(n)
 	switch {
-	case isInet(f) && g.inet && ok && valid():
+	case isInet(f) && g.inet && ok && !joins(f, raw) && valid():
 		return returned(g.connectTo(own, raw, valid))
 	case f != afUnix:
 		g.hit(backend.HitConnect, "")
@@ -464,7 +500,54 @@ func (g *Guard) connect(_ int, n *notification, valid func() bool) answer {
 		}
 		return refusal(int32(unix.ECONNREFUSED))
 	}
-	return returned(unix.Connect(own, &unix.SockaddrUnix{Name: p}))
+	if unit := g.starts(p); unit != "" {
+		g.hit(backend.HitStart, unit)
+		return refusal(int32(unix.ECONNREFUSED))
+	}
+	raw = append(append([]byte{afUnix, 0}, p...), 0)
+	return returned(g.connectTo(own, raw, valid))
+}
+
+// joins reports whether an address of the kernel's sockets is that of a group, which the guard does not stand in for.
+func joins(family int, raw []byte) bool {
+	return family == afNetlink && (len(raw) < 12 || binary.LittleEndian.Uint32(raw[8:]) != 0)
+}
+
+// starts names the service that systemd would start for a connection to a socket; "" if it runs, or systemd doesn't
+// listen there.
+func (g *Guard) starts(socket string) string {
+	root := cmp.Or(g.root, "/")
+	if _, err := os.Stat(root + "/run/systemd/system"); err != nil {
+		return ""
+	}
+	for _, dir := range []string{"etc", "run", "usr/lib", "lib"} {
+		units, _ := filepath.Glob(root + "/" + dir + "/systemd/system/*.socket")
+		for _, unit := range units {
+			service := strings.TrimSuffix(filepath.Base(unit), ".socket") + ".service"
+			listens := false
+			text, _ := os.ReadFile(unit)
+			for line := range strings.Lines(string(text)) {
+				key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+				switch strings.TrimSpace(key) {
+				case "ListenStream", "ListenSequentialPacket":
+					value = strings.Replace(strings.TrimSpace(value), "%t/", "/run/", 1)
+					listens = listens || strings.TrimPrefix(value, "/var") == strings.TrimPrefix(socket, "/var")
+				case "Service":
+					service = strings.TrimSpace(value)
+				}
+			}
+			if !listens {
+				continue
+			}
+			for _, groups := range []string{"", "/systemd", "/unified"} {
+				if _, err := os.Stat(root + "/sys/fs/cgroup" + groups + "/system.slice/" + service); err == nil {
+					return ""
+				}
+			}
+			return service
+		}
+	}
+	return ""
 }
 
 // socket is a copy of the socket that a call is about, and its family; -1 if it cannot be
@@ -522,6 +605,13 @@ func (g *Guard) connectTo(fd int, raw []byte, valid func() bool) error {
 		defer func() { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags) }()
 	}
 	_, _, e := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&raw[0])), uintptr(len(raw)))
+	for waits && e == unix.EAGAIN && valid() { // a Unix socket whose queue is full
+		p := []unix.PollFd{{Fd: int32(g.stop[0]), Events: unix.POLLIN}}
+		if n, _ := unix.Poll(p, 10); n > 0 {
+			return unix.EINTR
+		}
+		_, _, e = unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&raw[0])), uintptr(len(raw)))
+	}
 	switch {
 	case e == 0:
 		return nil
@@ -568,8 +658,8 @@ func (g *Guard) own(pid uint32, to int) bool {
 	return sameSession(pid, to)
 }
 
-// signalGroup answers a signal to a group where the process shares this one's: the guard
-// sends it to the others of the process, and not to itself and to those that wait for it.
+// signalGroup answers a signal to a group, where others may be in it, too: the guard sends it to those that come from
+// the process.
 func (g *Guard) signalGroup(n *notification) (answer, bool) {
 	group := int(-int32(n.args[0]))
 	if group == 0 {
@@ -581,11 +671,8 @@ func (g *Guard) signalGroup(n *notification) (answer, bool) {
 			members = append(members, pid)
 		}
 	}
-	switch {
-	case len(members) == 0:
+	if len(members) == 0 {
 		return answer{}, false
-	case group != unix.Getpgrp():
-		return continueAnswer, true
 	}
 	// Not before the answer: what waits in a call makes it again after a signal.
 	sig := unix.Signal(n.args[1])

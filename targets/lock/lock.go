@@ -33,6 +33,7 @@ var ErrUnsupported = errors.New("lock: there is no lock for this system")
 // The rights of Landlock's file system access, by the number of the interface's version
 // that brought them (include/uapi/linux/landlock.h).
 const (
+	fsExecute    = 1 << 0
 	fsWriteFile  = 1 << 1
 	fsReadFile   = 1 << 2
 	fsRemoveDir  = 1 << 4
@@ -55,8 +56,7 @@ const (
 // Ruleset is what Landlock is told to refuse, for one version of its interface.
 type Ruleset struct {
 	FS, Net, Scoped uint64
-	// Read are the rights that everything has below the directories of "/" but /dev; 0
-	// where reading is not held.
+	// Read are the rights of what is in Readable; 0 where reading is not held.
 	Read uint64
 	// Write are the rights that Sinks have.
 	Write uint64
@@ -67,10 +67,21 @@ type Ruleset struct {
 // Sinks are the devices that may be opened for writing: what is written there is gone.
 func Sinks() []string { return []string{"/dev/null", "/dev/zero", "/dev/full"} }
 
-// Readable are the devices that may be opened for reading where backend.Lock.Devices is
-// not set.
-func Readable() []string {
-	return append(Sinks(), "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts", "/dev/shm", "/dev/mqueue")
+// Readable are the files that may be read, and the directories below which everything may be. "/" stands for all of
+// its entries but /dev. No terminal is among them: reading one takes away what somebody types.
+func Readable(l backend.Lock) []string {
+	out := append(Sinks(), "/dev/random", "/dev/urandom")
+	if !l.System {
+		return append(out, "/", "/dev/shm", "/dev/mqueue")
+	}
+	if l.Devices {
+		out = append(out, "/dev")
+	}
+	for _, dir := range []string{"usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "snap", "nix", "gnu", "boot", "proc", "sys", "run",
+		"var/lib", "var/log", "var/cache", "var/spool"} {
+		out = append(out, "/"+dir)
+	}
+	return append(out, l.Read...)
 }
 
 // Rules is the ruleset of a lock for a version of Landlock's interface; version 0, or a
@@ -100,12 +111,15 @@ func Rules(l backend.Lock, version int) (Ruleset, bool) {
 		r.Below = r.FS &^ (fsMakeChar | fsMakeBlock)
 		return r, true
 	}
-	if !l.Devices {
-		r.FS |= fsReadFile
+	if !l.Devices || l.System {
 		r.Read = fsReadFile
-		if version >= 5 {
-			r.FS |= fsIoctlDev
-		}
+	}
+	if l.System {
+		r.Read |= fsExecute
+	}
+	r.FS |= r.Read
+	if !l.Devices && version >= 5 {
+		r.FS |= fsIoctlDev
 	}
 	return r, true
 }
@@ -119,15 +133,18 @@ var resolver = []string{"/run/nscd/socket", "/var/run/nscd/socket", "/run/system
 const (
 	MaxMemory    = 4 << 30 // bytes of data
 	MaxProcesses = 512     // more than its account has when it starts; root has none
-	MaxCPU       = 600     // seconds
+	MaxCPU       = 120     // seconds
 )
 
-// Memory is the bound of a process' data, in bytes.
-func Memory(l backend.Lock) uint64 {
+// Memory is the bound of a process' data where that much memory is free, in bytes: a quarter of it, so that a pipeline
+// of a few leaves something to others.
+func Memory(l backend.Lock, free uint64) uint64 {
+	const least = 64 << 20
+	most := uint64(MaxMemory)
 	if l.Files {
-		return 256 << 20
+		most = 256 << 20
 	}
-	return MaxMemory
+	return max(least, min(most, free/4))
 }
 
 // Capabilities are those that stay where the account has them: to read every file, to
@@ -179,6 +196,8 @@ func Sentence(hits []backend.Hit) string {
 			s = "send a signal to " + h.Name
 		case backend.HitDevice:
 			s = "use the device " + h.Name
+		case backend.HitStart:
+			s = "connect to " + h.Name + ", which systemd would start for it"
 		default:
 			s = "change " + h.Name
 		}

@@ -35,7 +35,10 @@ func State(context.Context) backend.LockState {
 }
 
 // Of reports false.
-func Of(int, int) bool { return false }
+func (*Guard) Of(int) bool { return false }
+
+// Expendable does nothing.
+func Expendable(int) {}
 
 // Confine reports that this system can't.
 func Confine(...string) (bool, error) { return false, nil }

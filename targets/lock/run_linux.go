@@ -36,7 +36,10 @@ const (
 // started.
 func Run(argv []string, l backend.Lock, began func(landlock int, sockets bool), told func(backend.Hit)) (int, error) {
 	sees := seesSockets()
-	f, err := MakeWithout(l, runtime.GOARCH, Without{Sockets: !sees})
+	if !sees && len(l.Sockets) > 0 {
+		return 0, fmt.Errorf("%w: it cannot leave one Unix socket open and hold the others", ErrUnsupported)
+	}
+	f, err := Make(l, runtime.GOARCH)
 	if err != nil {
 		return 0, err
 	}
@@ -45,7 +48,8 @@ func Run(argv []string, l backend.Lock, began func(landlock int, sockets bool), 
 		return 0, err
 	}
 	defer g.Close()
-	g.tree, g.told = true, told
+	g.tree, g.told, g.blind = true, told, !sees
+	sealDescriptors()
 	// Not ignored, which the program would inherit, but not heeded.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
@@ -55,6 +59,8 @@ func Run(argv []string, l backend.Lock, began func(landlock int, sockets bool), 
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Release() // as in Start
 	}
+
+	limit(0, Memory(l, free())) // this process, and what it begins
 
 	path, missing := exec.LookPath(argv[0])
 	if missing == nil && !filepath.IsAbs(path) && !strings.Contains(argv[0], "/") {
@@ -110,7 +116,6 @@ func Run(argv []string, l backend.Lock, began func(landlock int, sockets bool), 
 		}
 		return 126, nil
 	}
-	bound(cmd.Process.Pid, Memory(l))
 	// The program's own streams are not held.
 	if null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
 		_, _ = unix.Dup3(null, 0, 0), unix.Dup3(null, 1, 0)

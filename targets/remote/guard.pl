@@ -4,7 +4,7 @@
 our %name = map { reverse split /=/ } split /,/, $calls;
 our %sink = map { $_, 1 } split /,/, $sinks;
 our %socket = map { $_, 1 } split /,/, $sockets;
-our (%seen, $forks);
+our (%seen, $forks, $bound, $two);
 
 # What a name may hold in a control line.
 sub plain { join "", map { my $c = ord; $c < 32 || $c == 37 || $c == 127 ? sprintf("%%%02X", $c) : $_ } split //, substr $_[0], 0, 300 }
@@ -12,11 +12,6 @@ sub plain { join "", map { my $c = ord; $c < 32 || $c == 37 || $c == 127 ? sprin
 sub hit {
   my ($kind, $what) = @_;
   control("h", $kind, plain($what)) if !$seen{"$kind $what"}++ && keys %seen <= 16;
-}
-
-sub lines {
-  open(my $f, "<", $_[0]) or return;
-  return <$f>;
 }
 
 # The processes that there are: number, parent and group of each.
@@ -76,7 +71,13 @@ sub wired {
   my ($fd, $address, $valid) = @_;
   my $flags = syscall($fcntl, $fd, 3, 0);
   syscall($fcntl, $fd, 4, $flags | 0x800);
-  my $errno = syscall($connect, $fd, $address, length $address) < 0 ? $! + 0 : 0;
+  my $errno;
+  do {
+    # A Unix socket whose queue is full is tried again.
+    select undef, undef, undef, 0.01 if $errno;
+    $errno = syscall($connect, $fd, $address, length $address) < 0 ? $! + 0 : 0;
+  } while $errno == 11 && !($flags & 0x800) && $valid->();
+  $errno = 4 if $errno == 11 && !($flags & 0x800);
   if ($errno == 115 && !($flags & 0x800)) {
     $errno = 4;
     while ($valid->()) {
@@ -89,6 +90,23 @@ sub wired {
   }
   syscall($fcntl, $fd, 4, $flags);
   return $errno;
+}
+
+# The service that systemd would start for a connection: nothing if it runs, or systemd does not listen there.
+sub starts {
+  my ($socket) = $_[0] =~ m{^(?:/var)?(.*)};
+  return "" if !-e "/run/systemd/system";
+  for my $unit (map { my $d = "/$_/systemd/system"; opendir(my $h, $d) ? map { "$d/$_" } readdir $h : () } qw(etc run usr/lib lib)) {
+    my ($service, $listens) = $unit =~ m{([^/]*)[.]socket$} ? ("$1.service", 0) : next;
+    for (lines($unit)) {
+      s{%t/}{/run/};
+      $listens = 1 if m{^[ ]*Listen(?:Stream|SequentialPacket)[ ]*=[ ]*(?:/var)?(.*[^ ])[ ]*$} && $1 eq $socket;
+      $service = $1 if /^[ ]*Service[ ]*=[ ]*(.*[^ ])[ ]*$/;
+    }
+    next if !$listens;
+    return (grep { -e "/sys/fs/cgroup$_/system.slice/$service" } "", "/systemd", "/unified") ? "" : $service;
+  }
+  return "";
 }
 
 sub absolute {
@@ -191,8 +209,7 @@ sub decide {
         $group = (split / /, substr $s, rindex($s, ")") + 2)[2];
       }
       my @members = grep { ours($_) } map { $_->[2] == $group ? $_->[0] : () } processes();
-      return $goon->() if @members && $group != getpgrp(0);
-      # The guard is in that group, too, and those that wait for it.
+      # Others may be in that group, too.
       if (@members) {
         answer($id, 0, 0, 0);
         kill $sig, @members;
@@ -220,22 +237,36 @@ sub decide {
     return $refuse->(1, "signal", "");
   }
   return $refuse->(13, "connect", "") if $call =~ /^(socket|listen)$/;
+  # A guard that cannot look at sockets lets these go on: bind if there is no Unix socket, and none can be made then.
+  if ($call eq "socketpair") {
+    return $refuse->(13) if $blind && $bound;
+    $two = 1;
+    return $goon->();
+  }
+  if ($call eq "bind" && $blind && $inet && !$two) {
+    $bound = 1;
+    return $goon->();
+  }
   if ($call =~ /^(bind|connect)$/) {
-    # The filter let the socket be made, and no Unix socket.
-    return $goon->() if $inet && !%socket;
+    # A Unix socket can be one of a pair only, which is connected.
+    return $goon->() if $call eq "connect" && $inet && !%socket;
     # The guard makes the call itself, with the address that it has read and the socket
     # that it has looked at, so that another one cannot be put in between.
     my ($f, $fd) = family($pid, int32($args[0]));
     my $address = bytes($pid, $args[1], $args[2] > 128 ? 128 : $args[2]);
     my ($errno, @hit) = (13, $call eq "bind" ? "change" : "connect", "");
-    if ($inet && ($f == 2 || $f == 10 || $f == 16) && length $address && $valid->()) {
+    # It does not stand in for who joins a group of the kernel's sockets.
+    my $joins = $f == 16 && (length $address < 12 || unpack "x8L", $address);
+    if ($inet && ($f == 2 || $f == 10 || $f == 16) && length $address && !$joins && $valid->()) {
       ($errno, @hit) = $call eq "bind" ? syscall($bind, $fd, $address, length $address) < 0 ? $! + 0 : 0 : wired($fd, $address, $valid);
     } elsif ($f == 1 && $call eq "connect") {
       my ($to) = split chr(0), substr "$address..", 2, length($address) - 2;
       ($errno, @hit) = (111, "connect", $to);
-      if ($socket{$to} && $valid->()) {
-        my $whole = pack "Sa108", 1, $to;
-        ($errno, @hit) = syscall($connect, $fd, $whole, 110) < 0 ? $! + 0 : 0;
+      my $start = $socket{$to} ? starts($to) : "";
+      if ($start ne "") {
+        @hit = ("start", $start);
+      } elsif ($socket{$to} && $valid->()) {
+        ($errno, @hit) = wired($fd, pack("Sa108", 1, $to), $valid);
       }
       @hit = () if $to eq "" || $to =~ m{^(?:/var)?/run/(?:nscd/socket|systemd/resolve/io.systemd.Resolve)$};
     }

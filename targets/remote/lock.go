@@ -1,13 +1,12 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -18,16 +17,12 @@ import (
 	"countersign/targets/lock/helper"
 )
 
-// The scripts that lock a program and guard it, for systems without the bot's helper.
+// The script that locks a program and the one that guards it, for systems without the bot's helper.
 var (
 	//go:embed lock.pl
 	perlText string
 	//go:embed guard.pl
 	perlGuard string
-	//go:embed lock.py
-	pythonText string
-	//go:embed guard.py
-	pythonGuard string
 )
 
 // A launcher starts a program under a lock. Beside the program's own output it writes
@@ -42,7 +37,6 @@ type launcher struct {
 	program string // absolute
 	machine string // the processor, as uname -m names it
 	sockets bool
-	root    bool // the account is
 }
 
 // helperProgram is the bot's own helper, where the operator has installed it.
@@ -51,7 +45,7 @@ const helperProgram = helper.Name
 // ownCalls are the system calls that the scripts make by number, in their order.
 var ownCalls = []string{
 	"prctl", "capget", "capset", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "prlimit64", "seccomp",
-	"sendmsg", "recvmsg", "ppoll", "ioctl", "openat", "close", "pidfd_open", "pidfd_getfd", "getsockopt", "connect", "bind", "fcntl",
+	"sendmsg", "recvmsg", "ppoll", "ioctl", "openat", "close", "pidfd_open", "pidfd_getfd", "getsockopt", "connect", "bind", "fcntl", "close_range",
 }
 
 // landlockVersions is the last version of Landlock's interface that has rules of its own.
@@ -60,30 +54,18 @@ const landlockVersions = 6
 // argv is what starts a program under a lock: the program and its arguments come behind
 // it. An error wraps backend.ErrNoLock.
 func (l launcher) argv(token string, k backend.Lock) ([]string, error) {
-	switch l.by {
-	case "helper":
-		needs, err := helperNeeds(k)
-		return []string{l.program, "run", "--needs", needs, "--hits", token, "--"}, err
-	case "bwrap":
-		return l.bwrapArgv(token, k)
-	}
 	args, err := l.args(k)
-	return append(l.script(token), args...), err
-}
-
-// script is what starts a script, before its arguments for a lock.
-func (l launcher) script(token string) []string {
-	if l.by == "python3" {
-		return []string{l.program, "-I", "-S", "-E", "-c", pythonSent, token, pythonGuardSent}
+	if l.by == "helper" {
+		return slices.Concat([]string{l.program, "run", "--needs"}, args, []string{"--hits", token, "--"}), err
 	}
-	return []string{l.program, "-f", "-e", perlSent, "--", token, perlGuardSent}
+	return append([]string{l.program, "-f", "-e", perlSent, "--", token, perlGuardSent}, args...), err
 }
 
 // waiting is what starts a launcher that waits for a job on its input ([launcher.job]). An error
 // wraps backend.ErrNoLock: this one cannot wait.
 func (l launcher) waiting(token string) ([]string, error) {
 	switch l.by {
-	case "perl", "python3":
+	case "perl":
 		return l.argv(token, backend.Lock{})
 	case "helper":
 		return []string{l.program, "wait", token}, nil
@@ -123,7 +105,7 @@ func (l launcher) job(j job) ([]byte, error) {
 // args are the arguments of a launcher that depend on the lock.
 func (l launcher) args(k backend.Lock) ([]string, error) {
 	switch l.by {
-	case "perl", "python3":
+	case "perl":
 		return l.scriptArgs(k)
 	case "helper":
 		needs, err := helperNeeds(k)
@@ -138,101 +120,33 @@ func (m *Machine) Launcher(ctx context.Context, token string, k backend.Lock) ([
 	if err != nil {
 		return nil, err
 	}
-	if s.launcher.by == "" || s.launcher.silent() {
+	if s.launcher.by == "" {
 		return nil, backend.ErrNoLock
 	}
 	return s.launcher.argv(token, k)
 }
 
-// silent reports whether the launcher does not say what it refuses.
-func (l launcher) silent() bool { return l.by == "bwrap" }
-
 // helperNeeds is a lock as the helper reads it.
 func helperNeeds(k backend.Lock) (string, error) {
-	for _, s := range k.Sockets {
-		if err := checkSocketPath(s); err != nil {
-			return "", err
+	return helper.Needs(k), checkPaths(k)
+}
+
+// checkPaths reports whether the paths of a lock can be given in a list.
+func checkPaths(k backend.Lock) error {
+	for _, p := range slices.Concat(k.Sockets, k.Read) {
+		if strings.Contains(p, ",") {
+			return fmt.Errorf("%w: a path holds a comma: %s", backend.ErrNoLock, p)
 		}
-	}
-	return helper.Needs(k), nil
-}
-
-// bwrapScript gives bwrap its filter over a descriptor. Its arguments: the filter, three
-// octal digits a byte; limits of memory (KiB) and time (s); then bwrap's whole command.
-const bwrapScript = `f=$1
-{ ulimit -c 0; ulimit -d "$2"; ulimit -t "$3"; } 2>/dev/null
-shift 3
-exec 8<&0
-printf "$(printf %s "$f" | sed 's/.../\\&/g')" | { exec 9<&0 <&8 8<&-; exec "$@"; }`
-
-// bwrapArgv is what starts a program under bwrap: the file system read-only and without
-// devices, and a filter that refuses what others report.
-func (l launcher) bwrapArgv(token string, k backend.Lock) ([]string, error) {
-	f, err := lock.MakeWithout(k, l.machine, lock.Without{Guard: true})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", backend.ErrNoLock, err)
-	}
-	var filter strings.Builder
-	for _, b := range f.Program {
-		_, _ = fmt.Fprintf(&filter, "%03o", b)
-	}
-	out := []string{
-		"/bin/sh", "-c", bwrapScript, "sh", filter.String(), strconv.Itoa(lock.MaxMemory >> 10), strconv.Itoa(lock.MaxCPU),
-		l.program, "--seccomp", "9", "--ro-bind", "/", "/", "--dev", "/dev", "--remount-ro", "/dev", "--die-with-parent", "--cap-drop", "ALL",
-	}
-	if l.root {
-		for _, c := range capabilities {
-			if lock.Capabilities(k)>>c.bit&1 != 0 {
-				out = append(out, "--cap-add", c.name)
-			}
-		}
-	}
-	return append(out, "--", "/bin/sh", "-c", `printf '%s l 0 0\n' "$0" >&2; exec "$@"`, token), nil
-}
-
-// capabilities are those that a lock may leave to root, by their numbers in the kernel.
-var capabilities = []struct {
-	bit  int
-	name string
-}{{2, "CAP_DAC_READ_SEARCH"}, {12, "CAP_NET_ADMIN"}, {13, "CAP_NET_RAW"}, {19, "CAP_SYS_PTRACE"}, {34, "CAP_SYSLOG"}}
-
-// refusals are what programs say that a silent lock has refused something.
-var refusals = []string{"Read-only file system", "Operation not permitted"}
-
-// refusalWatcher passes a stream on and looks for refusals in it. It is used by one goroutine.
-type refusalWatcher struct {
-	dst   io.Writer
-	tail  []byte
-	found bool
-}
-
-// Write implements io.Writer.
-func (w *refusalWatcher) Write(b []byte) (int, error) {
-	if !w.found {
-		w.tail = append(w.tail, b...)
-		for _, r := range refusals {
-			w.found = w.found || bytes.Contains(w.tail, []byte(r))
-		}
-		const most = 32 // more than a refusal has
-		w.tail = append(w.tail[:0], w.tail[max(0, len(w.tail)-most):]...)
-	}
-	if w.dst == nil {
-		return len(b), nil
-	}
-	return w.dst.Write(b)
-}
-
-// checkSocketPath reports whether the path of a socket can be given in a list.
-func checkSocketPath(socket string) error {
-	if strings.Contains(socket, ",") {
-		return fmt.Errorf("%w: the path of a socket holds a comma: %s", backend.ErrNoLock, socket)
 	}
 	return nil
 }
 
 // scriptArgs are the arguments of a script behind token and guard, in its order.
 func (l launcher) scriptArgs(k backend.Lock) ([]string, error) {
-	f, err := lock.MakeWithout(k, l.machine, lock.Without{Sockets: !l.sockets})
+	if len(k.Sockets) > 0 && !l.sockets {
+		return nil, fmt.Errorf("%w: it cannot leave one Unix socket open and hold the others", backend.ErrNoLock)
+	}
+	f, err := lock.Make(k, l.machine)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrNoLock, err)
 	}
@@ -255,23 +169,17 @@ func (l launcher) scriptArgs(k backend.Lock) ([]string, error) {
 		}
 		return "0"
 	}
-	for _, s := range k.Sockets {
-		if err := checkSocketPath(s); err != nil {
-			return nil, err
-		}
-	}
 	return []string{
 		hex.EncodeToString(f.Program), strings.Join(calls, ","), strings.Trim(strings.Join(strings.Fields(fmt.Sprint(own)), ","), "[]"),
-		strings.Join(rules, ";"), strings.Join(lock.Sinks(), ","), strings.Join(lock.Readable(), ","), strconv.FormatUint(lock.Capabilities(k), 10),
-		strconv.FormatUint(lock.Memory(k), 10), strconv.Itoa(lock.MaxProcesses), strconv.Itoa(lock.MaxCPU), flag(k.Net || k.Netlink || k.Admin), strings.Join(k.Sockets, ","),
-		flag(k.Files),
-	}, nil
+		strings.Join(rules, ";"), strings.Join(lock.Sinks(), ","), strings.Join(lock.Readable(k), ","), strconv.FormatUint(lock.Capabilities(k), 10),
+		strconv.FormatUint(lock.Memory(k, math.MaxUint64), 10), strconv.Itoa(lock.MaxProcesses), strconv.Itoa(lock.MaxCPU), flag(k.Net || k.Netlink || k.Admin), strings.Join(k.Sockets, ","),
+		flag(k.Files), flag(k.System),
+	}, checkPaths(k)
 }
 
 // The scripts as they are sent.
 var (
-	perlSent, perlGuardSent     = minify(perlText), minify(perlGuard)
-	pythonSent, pythonGuardSent = minify(pythonText), minify(pythonGuard)
+	perlSent, perlGuardSent = minify(perlText), minify(perlGuard)
 )
 
 // minify is a script without comments, and half as far indented.
@@ -301,13 +209,12 @@ echo "$t x held"`
 // command, the program to look for, and those words, in which "@" is its path.
 // It prints for each "try NAME PATH" or "none NAME", and what the trial said.
 const lockScript = `t=$1 f=$2
-PATH=${3:+$3:}$PATH:/usr/libexec/countersign
+PATH=${3:+$3:}` + backend.SearchPath + `:/usr/libexec/countersign
 shift 3
 w=
 command -v timeout >/dev/null && w="timeout 10"
 held() {
   case $1 in *"$t x held"*) ;; *) return 1 ;; esac
-  [ "$2" = bwrap ] && return 0
   for k in write signal connect; do
     case $1 in *"$t h $k"*) ;; *) echo "$t x a refused $k was not reported"; return 1 ;; esac
   done
@@ -328,7 +235,7 @@ try() {
   out=$(env -i PATH="$PATH" HOME="$HOME" LANG=C.UTF-8 $w "$@" 2>&1 </dev/null)
   echo "$out"
   [ -e "$f" ] && rm -f "$f"
-  held "$out" "$name"
+  held "$out"
 }
 while [ "$#" -gt 1 ]; do
   try "$@" && exit 0
@@ -350,7 +257,7 @@ func (m *Machine) findLock(ctx context.Context, s *system) error {
 		if m.o.OnlyLock != "" && c.by != m.o.OnlyLock {
 			continue
 		}
-		l := launcher{by: c.by, program: "@", machine: s.machine, sockets: true, root: s.caps.User == "root"}
+		l := launcher{by: c.by, program: "@", machine: s.machine, sockets: true}
 		words, err := l.argv(token, backend.Lock{})
 		if err != nil {
 			s.caps.Lock.Lacks = []string{fmt.Sprintf("there is no lock for the processor %q", s.machine)}
@@ -364,7 +271,8 @@ func (m *Machine) findLock(ctx context.Context, s *system) error {
 		return err
 	}
 	s.launcher, s.caps.Lock = parseLock(token, out+errOut)
-	s.launcher.machine, s.launcher.root = s.machine, s.caps.User == "root"
+	s.launcher.machine = s.machine
+	s.caps.Lock.Root = s.root
 	return nil
 }
 
@@ -375,10 +283,6 @@ var candidates = []struct {
 }{
 	{"helper", helperProgram, []string{helperProgram, "socket"}},
 	{"perl", "perl", []string{"perl", "-f", "-e", "exit !socket(my $s, 2, 1, 0)"}},
-	{"python3", "python3", []string{"python3", "-I", "-S", "-E", "-c", "import _socket; _socket.socket(2, 1)"}},
-	// bash opens one if it is there; a program that is not there opens none, and the
-	// filter is known to be on by the trial's own signal.
-	{"bwrap", "bwrap", []string{"bash", "-c", ": >/dev/tcp/127.0.0.1/9"}},
 }
 
 // parseLock reads what lockScript has printed.
@@ -416,24 +320,16 @@ func parseLock(token, out string) (launcher, backend.LockState) {
 		}
 	}
 	if n := len(why); n > 0 && why[n-1] == "" && path.IsAbs(l.program) {
-		return l, backend.LockState{By: l.by, Lacks: l.limitations(landlock), NoSockets: l.silent() || !l.sockets, NoDevices: l.silent()}
+		return l, backend.LockState{By: l.by, Lacks: l.limitations(landlock), NoSockets: !l.sockets, Landlock: landlock > 0}
 	}
 	if len(why) == 0 {
-		why = []string{"there is no perl, python3, bwrap or " + helperProgram + " on it"}
+		why = []string{"there is no perl and no " + helperProgram + " on it"}
 	}
 	return launcher{}, backend.LockState{Lacks: why}
 }
 
 // limitations are the sentences about what the lock does not cover.
 func (l launcher) limitations(landlock int) []string {
-	if l.by == "bwrap" {
-		return []string{
-			"what was refused is not named, and a program that ignores a refusal is not noticed",
-			"a named pipe can be written to",
-			"a program cannot signal its own children, so timeout cannot end what it starts, and what it leaves in the background runs on",
-			"a program sees another /dev and other mounts than those of the system",
-		}
-	}
 	out := lock.Lacks(landlock)
 	if !l.sockets {
 		out = append(out, "the guard cannot look at a program's sockets, so a program that needs a Unix socket asks")

@@ -17,9 +17,9 @@ sub control { syswrite STDERR, join(" ", $token, @_) . chr 10 }
 
 sub broken { control("n", $_[0]); exit 125 }
 
-our ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets, $files) = splice @ARGV, 0, 13;
+our ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets, $files, $system) = splice @ARGV, 0, 14;
 our ($prctl, $capget, $capset, $create, $addrule, $restrict, $prlimit, $seccomp, $sendmsg, $recvmsg, $ppoll, $ioctl, $openat, $close,
-  $pidfdopen, $pidfdget, $getsockopt, $connect, $bind, $fcntl) = map { 0 + $_ } split /,/, $own;
+  $pidfdopen, $pidfdget, $getsockopt, $connect, $bind, $fcntl, $closerange) = map { 0 + $_ } split /,/, $own;
 
 # Compiles guard.pl. What is asked of a guard that cannot be compiled fails when this ends.
 sub guard {
@@ -29,9 +29,9 @@ sub guard {
   undef $guard;
 }
 
-# What is put on the program before it begins. It returns what the kernel reports to.
-sub hold {
-  syscall($prctl, 38, 1, 0, 0, 0) == 0 or broken("no_new_privs: $!");
+# Leaves this process the capabilities of a mask that it has.
+sub leave {
+  my $keep = $_[0];
   my ($head, $data) = (pack("Ll", 0x20080522, 0), pack("x24"));
   syscall($capget, $head, $data) == 0 or broken("capget: $!");
   my @c = unpack "L6", $data;
@@ -40,11 +40,37 @@ sub hold {
   @c[2, 5] = (0, 0);
   $data = pack "L6", @c;
   syscall($capset, $head, $data) == 0 or broken("capset: $!");
+}
+
+sub lines {
+  open(my $f, "<", $_[0]) or return;
+  return <$f>;
+}
+
+# The bound of memory: a quarter of what is free on the machine or left of the container.
+sub share {
+  my ($most) = sort { $a <=> $b } $memory * 4, map { /^MemAvailable:[^0-9]*([0-9]+)/ ? $1 * 1024 : () } lines("/proc/meminfo");
+  for (["memory.max", "memory.current"], ["memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"]) {
+    my ($all, $used) = map { lines("/sys/fs/cgroup/$_") } @$_;
+    $most = $all - $used if $used && $all =~ /^[0-9]/ && $all - $used < $most;
+  }
+  return int($most < 268435456 ? 67108864 : $most / 4);
+}
+
+# What is put on the program before it begins. It returns what the kernel reports to.
+sub hold {
+  syscall($prctl, 38, 1, 0, 0, 0) == 0 or broken("no_new_privs: $!");
+  leave($keep);
+  syscall($closerange, 3, 0xffffffff, 4); # not for the program
+  if (open my $o, ">", "/proc/self/oom_score_adj") { # it ends before others when memory is short
+    syswrite $o, 1000;
+  }
   syscall($prctl, 1, 9, 0, 0, 0);
   getppid() == $_[0] or exit 125;
 
   my $version = syscall($create, 0, 0, 1);
   my @r = split /;/, $rules;
+  broken("root cannot be kept to the files of the system") if $system && !$> && ($version < 1 || !@r);
   if ($version > 0 && @r) {
     my ($fs, $net, $scoped, $read, $write, $below) = map { 0 + $_ } split /,/, $r[$version > @r ? -1 : $version - 1];
     my $attr = pack "Q3", $fs, $net, $scoped;
@@ -54,7 +80,8 @@ sub hold {
     $access{"/"} = $below if $below;
     if ($read) {
       opendir(my $d, "/");
-      $access{$_} |= $read for split(/,/, $readable), map { "/$_" } grep { !/^dev$|^[.]/ } readdir $d;
+      my @top = map { "/$_" } grep { !/^dev$|^[.]/ } readdir $d;
+      $access{$_} |= $read for map { $_ eq "/" ? @top : $_ } split /,/, $readable;
     }
     for my $p (keys %access) {
       my $path = $p;
@@ -70,7 +97,7 @@ sub hold {
     $version = 0;
   }
 
-  my %most = (4, 0, 2, $memory, 0, $seconds);
+  my %most = (4, 1, 2, share(), 0, $seconds);
   if ($>) {
     $most{6} = $processes;
     opendir(my $d, "/proc");
@@ -99,7 +126,7 @@ sub take {
   pop @ARGV;
   $env = [splice @ARGV, 0, $env];
   my $n = shift @ARGV;
-  ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets, $files) = splice @ARGV, 0, $n if $n;
+  ($code, $calls, $own, $rules, $sinks, $readable, $keep, $memory, $processes, $seconds, $inet, $sockets, $files, $system) = splice @ARGV, 0, $n if $n;
   $limit += time + 1 if $limit;
   return ($dir, $id);
 }
@@ -169,7 +196,9 @@ $landlocked = ord $byte;
 my $ended = syscall($pidfdopen, $child, 0);
 my $copy = syscall($pidfdget, $ended, 2, 0); # an engine may forbid that
 syscall($close, $copy) if $copy >= 0;
-control("l", $landlocked, $copy >= 0 ? 1 : 0);
+our $blind = $copy < 0;
+control("l", $landlocked, $blind ? 0 : 1);
+leave($keep | 1 << 5) if !$files; # what it does for the program it does with what the program may
 # The guard does not hold the program's own streams.
 open STDIN, "<", "/dev/null";
 open STDOUT, ">", "/dev/null";

@@ -20,7 +20,7 @@ import (
 )
 
 // launchers are the ways to lock something on a system, the best one first.
-var launchers = []string{"helper", "perl", "python3", "bwrap"}
+var launchers = []string{"helper", "perl"}
 
 // only is a system whose lock is that one, with the helper if that is asked for.
 func only(t *testing.T, by string) *remote.Machine {
@@ -49,9 +49,6 @@ func TestEveryLauncher(t *testing.T) {
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			if by == "python3" || by == "bwrap" {
-				needstest.Long(t)
-			}
 			backendtest.Lock(t, target{only(t, by)}, by)
 		})
 	}
@@ -60,12 +57,9 @@ func TestEveryLauncher(t *testing.T) {
 // Each of them that says what it refuses can hold what is rehearsed.
 func TestEveryLauncherRehearses(t *testing.T) {
 	t.Parallel()
-	for _, by := range launchers[:3] {
+	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			if by == "python3" {
-				needstest.Long(t)
-			}
 			if os.Getuid() != 0 {
 				needstest.Missing(t, "only root can make a view of the files")
 			}
@@ -82,7 +76,7 @@ func TestAHostRecords(t *testing.T) {
 	backendtest.Receipt(t, target{only(t, "perl")}, true)
 }
 
-// What is called perl or python3 may be anything: a lock that does not hold is none.
+// What is called perl may be anything: a lock that does not hold is none.
 func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -97,12 +91,9 @@ func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			for _, p := range []string{"perl", "python3", "bwrap", "countersign-lock"} {
+			for _, p := range []string{"perl", "countersign-lock"} {
 				text := text
-				switch {
-				case p == "bwrap" && name == "it lies about it":
-					text = "exit 1" // bwrap says nothing of its own that could be missing
-				case p != "perl" && name == "it does not end":
+				if p != "perl" && name == "it does not end" {
 					text = "exit 1" // one is given 10 s
 				}
 				if err := os.WriteFile(filepath.Join(dir, p), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
@@ -133,7 +124,7 @@ func TestALauncherThatBreaksRunsNothing(t *testing.T) {
 	for name, text := range map[string]string{
 		"it fails": "exit 1", "it does nothing": "exit 0", "it is not there": "", "it runs the program": "while [ \"$1\" != touch ]; do shift; done; echo \"$@\" >\"$2\"",
 	} {
-		for _, by := range launchers[:3] {
+		for _, by := range launchers {
 			t.Run(by+": "+name, func(t *testing.T) {
 				dir := t.TempDir()
 				program := map[string]string{"helper": "countersign-lock"}[by]
@@ -177,7 +168,7 @@ func TestALauncherThatBreaksRunsNothing(t *testing.T) {
 // A program whose guard was killed is not left waiting for it.
 func TestAKilledGuardLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for _, by := range launchers[:3] {
+	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
 			m := only(t, by)
@@ -220,7 +211,7 @@ func TestAKilledGuardLeavesNothing(t *testing.T) {
 // What is blocked in a call when its guard ends is told that there is no such call.
 func TestACallWithoutAGuardFails(t *testing.T) {
 	t.Parallel()
-	for i, by := range launchers[:3] {
+	for i, by := range launchers {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
 			m := only(t, by)

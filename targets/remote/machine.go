@@ -62,6 +62,7 @@ type Machine struct {
 // system is the result of a probe.
 type system struct {
 	caps     backend.Caps
+	root     bool   // the account is
 	leader   bool   // a program that the transport starts leads a process group
 	machine  string // the processor, as printed by uname -m
 	launcher launcher
@@ -104,6 +105,7 @@ fi
 t=${TMPDIR:-/tmp}
 [ -d "$t" ] && [ -w "$t" ] || t=/tmp
 echo "user=$u"
+echo "uid=$(id -u 2>/dev/null)"
 echo "home=${h:-/}"
 echo "temp=$t"
 echo "os=$(uname -s)"
@@ -171,6 +173,8 @@ func (m *Machine) parseProbe(out string) (system, error) {
 		switch name {
 		case "user":
 			s.caps.User = value
+		case "uid":
+			s.root = value == "0" || value == "" // who cannot be told is taken for root
 		case "home":
 			s.caps.Home = value
 		case "temp":

@@ -174,18 +174,11 @@ func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*proce
 	if err != nil {
 		return nil, err
 	}
-	dst, errDst := s.Stdout, s.Stderr
-	if p.silent {
-		p.watch = &refusalWatcher{dst: errDst}
-		if errDst = p.watch; !p.split {
-			dst = p.watch
-		}
-	}
 	octx := ctx
 	if s.Lock != nil {
 		octx = context.WithValue(ctx, mayRepeat{}, true)
 	}
-	closed, err := p.open(octx, argv, s.Stdin, dst, errDst)
+	closed, err := p.open(octx, argv, s.Stdin, s.Stdout, s.Stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -296,6 +289,8 @@ func (m *Machine) job(ctx context.Context, s backend.Spec, how launch) (sys syst
 	if sys, err = m.system(ctx); err != nil {
 		return sys, j, err
 	}
+	s = s.Confined(sys.caps)
+	j.dir, j.id = s.Dir, s.DirID
 	if j.env = s.Env; j.env == nil {
 		j.env = backend.Environ(sys.caps)
 	}
@@ -324,10 +319,8 @@ func (m *Machine) argv(sys system, s backend.Spec, how launch, j job, p *process
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", m.o.Name, err)
 			}
-			p.silent = sys.launcher.silent()
-			// The launcher begins without a lock, so no variable may tell it what to do; and the
-			// shell before bwrap adds one.
-			if p.silent || !plainEnviron(j.env) {
+			// The launcher begins without a lock, so no variable may tell it what to do.
+			if !plainEnviron(j.env) {
 				prog = append(append([]string{"env", "-i"}, j.env...), prog...)
 				j.env = backend.Environ(sys.caps)
 			}
@@ -394,16 +387,13 @@ func sameWriter(a, b io.Writer) (same bool) {
 type channelEnd struct{ err error }
 
 type process struct {
-	m     *Machine
-	ch    Channel
-	token string
-	split bool
-	// locked is a program that begins when its lock does, silent one whose lock does not
-	// say what it refused.
-	locked, silent bool
-	watch          *refusalWatcher // of a silent one
-	grace          time.Duration
-	begin          time.Time
+	m      *Machine
+	ch     Channel
+	token  string
+	split  bool
+	locked bool // it begins when its lock does
+	grace  time.Duration
+	begin  time.Time
 
 	out, err *splitter
 

@@ -51,9 +51,6 @@ func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 	p.mu.Lock()
 	told, code := p.outEnded, p.code
 	p.res.Hits = p.hits
-	if p.watch != nil && p.watch.found && told && code != 0 {
-		p.res.Hits = append(p.res.Hits, backend.Hit{Kind: backend.HitWrite})
-	}
 	p.mu.Unlock()
 	switch {
 	case told:

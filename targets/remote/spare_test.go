@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backendtest"
 	"countersign/targets/remote"
@@ -137,12 +136,9 @@ func read(t *testing.T, m *remote.Machine, s backend.Spec) (ran, error) {
 // directory, variables, streams, lock and code that it would have otherwise.
 func TestASpareRunsAReadAsAnyOther(t *testing.T) {
 	t.Parallel()
-	for _, by := range []string{"perl", "python3", "helper"} {
+	for _, by := range []string{"perl", "helper"} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			if by == "python3" {
-				needstest.Long(t)
-			}
 			m, l := spared(t, by)
 			dir := t.TempDir()
 			if r, err := read(t, m, backend.Spec{Shell: "echo first"}); err != nil || r.out != "first\n" {
@@ -287,12 +283,9 @@ func TestASpareIsForReadsOnly(t *testing.T) {
 // TestASpareEndsAReadThatTheBotNoLongerCanEnd: the connection is gone when the time is over.
 func TestASpareEndsAReadThatTheBotNoLongerCanEnd(t *testing.T) {
 	t.Parallel()
-	for _, by := range []string{"perl", "python3", "helper"} {
+	for _, by := range []string{"perl", "helper"} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			if by == "python3" {
-				needstest.Long(t)
-			}
 			m, l := spared(t, by)
 			if _, err := read(t, m, backend.Spec{Shell: "echo first"}); err != nil {
 				t.Fatal(err)

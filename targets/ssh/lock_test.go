@@ -15,7 +15,7 @@ import (
 )
 
 // launchers are the ways to lock something on a host, the best one first.
-var launchers = []string{"helper", "perl", "python3", "bwrap"}
+var launchers = []string{"helper", "perl"}
 
 // locked opens a host for an account that is not root, whose lock is that one.
 func locked(t testing.TB, by string, o sshtest.Options) *Target {

@@ -457,10 +457,31 @@ const maxFollowed = 64
 // without approval, because the proof knows only the names. A name that cannot be examined counts
 // as such; the error means that the target did not answer.
 func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (bool, error) {
-	l := named.Find(text)
-	if len(l.Files) > maxFollowed {
+	names := k.operands(text)
+	if len(named.Find(text).Files) > maxFollowed {
 		return true, nil
 	}
+	if len(names) == 0 {
+		return false, nil
+	}
+	found, err := resolve(ctx, k.t.cfg.Target.FS(), names, seen)
+	if err != nil {
+		return true, err
+	}
+	for i, p := range found {
+		if p == "" || p == path.Clean(names[i]) || p == names[i] {
+			continue
+		}
+		if !k.mayShow(p) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// operands are the absolute paths that a text may name.
+func (k *call) operands(text string) []string {
+	l := named.Find(text)
 	bases := []string{k.binding.dir}
 	for _, d := range l.Dirs {
 		if !path.IsAbs(d) {
@@ -481,22 +502,7 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (boo
 			}
 		}
 	}
-	if len(names) == 0 {
-		return false, nil
-	}
-	found, err := resolve(ctx, k.t.cfg.Target.FS(), names, seen)
-	if err != nil {
-		return true, err
-	}
-	for i, p := range found {
-		if p == "" || p == path.Clean(names[i]) || p == names[i] {
-			continue
-		}
-		if !k.mayShow(p) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return names
 }
 
 // mayShow reports whether a file may be shown without approval.
@@ -549,7 +555,11 @@ func (k *call) lock() *backend.Lock {
 	if !k.read || k.caps.Lock.By == "" {
 		return nil
 	}
-	return Lock(k.needs)
+	l := Lock(k.needs)
+	if l.System {
+		l.Read = k.operands(k.args.Command)
+	}
+	return l
 }
 
 // Lock returns a lock that permits what the programs of a proven text need. Unknown needs are not
@@ -570,7 +580,7 @@ func Lock(needs []risk.Need) *backend.Lock {
 			l.Admin = true
 		default:
 			if path, ok := strings.CutPrefix(string(n), string(risk.NeedUnix)); ok {
-				l.Sockets = append(l.Sockets, path)
+				l.Sockets, l.System = append(l.Sockets, path), true
 			}
 		}
 	}

@@ -9,8 +9,8 @@
 //	countersign-lock check
 //	countersign-lock version
 //
-// NEEDS are net, netlink, processes, devices, admin, files and unix:/path, with commas between
-// them: what the program may do beside reading files (backend.Lock). run has the
+// NEEDS are net, netlink, processes, devices, admin, files, system, unix:/path and read:/path, with commas between
+// them: what the program may do beside reading files, and what it may read (backend.Lock). run has the
 // program's exit status, 128+n when a signal ended it, and 125 when there is no lock.
 // With a token it writes control lines to standard error, which targets/remote
 // reads: "TOKEN l LANDLOCK SOCKETS" when the lock is on, "TOKEN n WHY" when it cannot be,
@@ -138,6 +138,21 @@ func (r runner) run(need string, argv []string) int {
 	if !ok {
 		return r.refuse(unknown, need)
 	}
+	if l.System && r.token == "" { // the bot does that itself
+		s := backend.Spec{Lock: &l}.Confined(backend.Caps{User: os.Getenv("USER")})
+		os.Clearenv()
+		for _, kv := range s.Env {
+			name, value, _ := strings.Cut(kv, "=")
+			if err := os.Setenv(name, value); err != nil {
+				return r.refuse("%v", err)
+			}
+		}
+		if s.Dir != "" {
+			if err := os.Chdir(s.Dir); err != nil {
+				return r.refuse("%v", err)
+			}
+		}
+	}
 	code, err := lock.Run(argv, l,
 		func(landlock int, sockets bool) {
 			sees := "0"
@@ -159,13 +174,16 @@ func Needs(l backend.Lock) string {
 	for _, n := range []struct {
 		name string
 		set  bool
-	}{{"net", l.Net}, {"netlink", l.Netlink}, {"processes", l.Processes}, {"devices", l.Devices}, {"admin", l.Admin}, {"files", l.Files}} {
+	}{{"net", l.Net}, {"netlink", l.Netlink}, {"processes", l.Processes}, {"devices", l.Devices}, {"admin", l.Admin}, {"files", l.Files}, {"system", l.System}} {
 		if n.set {
 			out = append(out, n.name)
 		}
 	}
 	for _, s := range l.Sockets {
 		out = append(out, "unix:"+s)
+	}
+	for _, p := range l.Read {
+		out = append(out, "read:"+p)
 	}
 	return strings.Join(out, ",")
 }
@@ -175,6 +193,7 @@ func needs(text string) (backend.Lock, bool) {
 	var l backend.Lock
 	for need := range strings.SplitSeq(text, ",") {
 		path, unix := strings.CutPrefix(need, "unix:")
+		file, read := strings.CutPrefix(need, "read:")
 		switch {
 		case need == "":
 		case need == "net":
@@ -189,6 +208,10 @@ func needs(text string) (backend.Lock, bool) {
 			l.Admin = true
 		case need == "files":
 			l.Files = true
+		case need == "system":
+			l.System = true
+		case read && strings.HasPrefix(file, "/"):
+			l.Read = append(l.Read, file)
 		case unix && strings.HasPrefix(path, "/"):
 			l.Sockets = append(l.Sockets, path)
 		default:

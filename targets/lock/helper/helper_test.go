@@ -17,8 +17,8 @@ import (
 )
 
 func TestNeeds(t *testing.T) {
-	l, ok := needs("net,netlink,processes,devices,admin,unix:/run/a.sock,unix:/b")
-	if !ok || !l.Net || !l.Netlink || !l.Processes || !l.Devices || !l.Admin || !slices.Equal(l.Sockets, []string{"/run/a.sock", "/b"}) {
+	l, ok := needs("net,netlink,processes,devices,admin,unix:/run/a.sock,unix:/b,system,read:/c")
+	if !ok || !l.Net || !l.Netlink || !l.Processes || !l.Devices || !l.Admin || !l.System || !slices.Equal(l.Read, []string{"/c"}) || !slices.Equal(l.Sockets, []string{"/run/a.sock", "/b"}) {
 		t.Errorf("%+v %v", l, ok)
 	}
 	if l, ok := needs(""); !ok || l.Net || l.Sockets != nil {
