@@ -412,7 +412,13 @@ func (p *person) messages(thread string) ([]row, error) {
 // eventually polls until ok or the deadline.
 func eventually(t testing.TB, what string, ok func() bool, detail func() string) {
 	t.Helper()
-	deadline := time.Now().Add(40 * time.Second)
+	eventuallyIn(t, 40*time.Second, what, ok, detail)
+}
+
+// eventuallyIn is eventually for what takes longer.
+func eventuallyIn(t testing.TB, limit time.Duration, what string, ok func() bool, detail func() string) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s\n%s", what, detail())

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -170,6 +171,23 @@ type codingAgent struct {
 	env         func(s *scriptedModel) []string
 	settings    func(t *testing.T, home string, s *scriptedModel)
 	terminal    bool // it needs one, and goes on after its work
+	mode        []string
+	modes       []agentMode
+	before      func() // is called when its hook is installed
+}
+
+// agentMode is how far an agent goes without its person.
+type agentMode struct {
+	name string
+	args []string
+	runs bool // what people approve; it refuses everything otherwise
+}
+
+func modesOf(flag string, runs bool, names ...string) (out []agentMode) {
+	for _, name := range names {
+		out = append(out, agentMode{name, []string{flag, name}, runs})
+	}
+	return out
 }
 
 func writeFile(t *testing.T, path, text string) {
@@ -189,12 +207,17 @@ var codingAgents = []codingAgent{
 			return []string{"-p", "go", "--output-format", "json", "--model", "claude-sonnet-4-5"}
 		},
 		env: func(s *scriptedModel) []string {
-			return []string{"ANTHROPIC_BASE_URL=" + s.srv.URL, "ANTHROPIC_API_KEY=sk-ant-test", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1"}
+			return []string{"ANTHROPIC_BASE_URL=" + s.srv.URL, "ANTHROPIC_API_KEY=sk-ant-test", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
 		},
 		settings: func(*testing.T, string, *scriptedModel) {},
+		modes:    append(modesOf("--permission-mode", true, "default", "acceptEdits", "auto", "dontAsk", "bypassPermissions"), modesOf("--permission-mode", false, "plan")...),
 	},
 	{
 		id: "codex", program: ".bin/codex",
+		modes: []agentMode{
+			{"on-request, workspace-write", []string{"-c", `approval_policy="on-request"`}, true}, {"on-request, read-only", []string{"-c", `sandbox_mode="read-only"`}, true},
+			{"untrusted", []string{"-c", `approval_policy="untrusted"`}, true},
+		},
 		args: func(*scriptedModel) []string { return []string{"go"} }, terminal: true, // without one it never asks anybody
 		env: func(*scriptedModel) []string { return []string{"SCRIPT_KEY=sk-test"} },
 		settings: func(t *testing.T, home string, s *scriptedModel) {
@@ -220,6 +243,7 @@ wire_api = "responses"
 		args: func(*scriptedModel) []string {
 			return []string{"-p", "go", "--yolo", "--skip-trust", "-m", "gemini-2.5-pro"}
 		},
+		modes: []agentMode{{"yolo", nil, true}}, // without a terminal the others have no shell
 		env: func(s *scriptedModel) []string {
 			return []string{"GOOGLE_GEMINI_BASE_URL=" + s.srv.URL, "GEMINI_API_KEY=test", "GEMINI_CLI_TRUST_WORKSPACE=true"}
 		},
@@ -229,8 +253,9 @@ wire_api = "responses"
 	},
 	{
 		id: "opencode", program: "opencode-linux-x64-baseline/bin/opencode",
-		args: func(*scriptedModel) []string { return []string{"run", "-m", "script/scripted", "go"} },
-		env:  func(*scriptedModel) []string { return []string{"OPENCODE_DISABLE_AUTOUPDATE=1"} },
+		args:  func(*scriptedModel) []string { return []string{"run", "-m", "script/scripted", "go"} },
+		modes: []agentMode{{"build", []string{"--agent", "build"}, true}},
+		env:   func(*scriptedModel) []string { return []string{"OPENCODE_DISABLE_AUTOUPDATE=1"} },
 		settings: func(t *testing.T, home string, s *scriptedModel) {
 			writeFile(t, filepath.Join(home, ".config/opencode/opencode.json"), `{"provider": {"script": {"npm": "@ai-sdk/openai-compatible", "name": "script", "options": {"baseURL": "`+s.srv.URL+`/v1", "apiKey": "k"}, "models": {"scripted": {"name": "scripted", "tool_call": true}}}}}`)
 		},
@@ -265,23 +290,26 @@ func (a codingAgent) run(t *testing.T, bin string, b *bot, s *scriptedModel, hoo
 	}
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "SHELL=/bin/bash", "TERM=xterm", "XDG_CONFIG_HOME=" + filepath.Join(home, ".config")}, a.env(s)...)
 	if hooked {
+		login := exec.CommandContext(t.Context(), binary, "login", b.link(t, "alice"))
+		login.Env = env
+		b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(home, ".config"))
+		if out, err := login.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 		install := exec.CommandContext(t.Context(), binary, "hook", "install", a.id)
 		env[0] = "PATH=" + programs(t, "countersign-lock") + ":" + os.Getenv("PATH")
 		install.Env, install.Stdin = env, strings.NewReader("yes\n")
 		if out, err := install.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		login := exec.CommandContext(t.Context(), binary, "login", "--scope", "ask", b.link(t, "alice"))
-		login.Env = env
-		b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(home, ".config"))
-		if out, err := login.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+	}
+	if a.before != nil {
+		a.before()
 	}
 	var o logBuffer
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, a.program), a.args(s)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, a.program), append(a.args(s), a.mode...)...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, work, &o, &o, 5*time.Second
 	begun := time.Now()
 	var err error
@@ -322,7 +350,7 @@ func inTerminal(t *testing.T, cmd *exec.Cmd, o *logBuffer, s *scriptedModel) err
 			}
 		}
 	}()
-	eventually(t, "the end of its work", func() bool {
+	eventuallyIn(t, 3*time.Minute, "the end of its work", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.asked) == 0 && strings.Contains(o.String(), "trusting") { // Codex shows a new hook once
@@ -492,6 +520,70 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 				t.Logf("%s without the hook: %d of the %d calls ask", a.id, strings.Count(denied, `"tool_use_id"`), len(plain.results))
 			}
 		})
+	}
+}
+
+// TestNothingRunsInAnyModeOfAnAgentWithoutAnAnswer runs one change in each mode: with a bot, of which
+// people approve it, with a bot that is away, and with one that is killed while the card waits.
+func TestNothingRunsInAnyModeOfAnAgentWithoutAnAnswer(t *testing.T) {
+	needstest.Long(t)
+	if runtime.GOARCH != "amd64" {
+		needstest.Missing(t, "the agents are locked for amd64")
+	}
+	bin := installed(t)
+	for _, a := range codingAgents {
+		for _, m := range a.modes {
+			for _, state := range []string{"up", "away", "killed"} {
+				t.Run(a.id+", "+m.name+", bot "+state, func(t *testing.T) {
+					t.Parallel()
+					a := a
+					a.mode = m.args
+					b := newBot(t, plainConfig, newLedger(t, nil).url)
+					if !b.start() {
+						t.Fatal(b.log)
+					}
+					bob := b.login("bob")
+					cards := func() int { return 0 }
+					switch state {
+					case "up":
+						made := decisions(t, b.login("alice"), bob)
+						cards = func() int { return len(made()) }
+					case "away":
+						a.before = b.kill
+					case "killed":
+						var asked atomic.Int64
+						cards = func() int { return int(asked.Load()) }
+						a.before = func() {
+							go func() {
+								for t.Context().Err() == nil && asked.Load() == 0 {
+									var home struct{ Yours []any }
+									if _, err := bob.do("GET", "/api/home", nil, &home); err == nil && len(home.Yours) > 0 {
+										asked.Store(int64(len(home.Yours)))
+										b.kill()
+									}
+									time.Sleep(20 * time.Millisecond)
+								}
+							}()
+						}
+					}
+					s := newScriptedModel(t, "echo ran >> ran")
+					work := filepath.Join(b.dir, "home-"+a.id, "work")
+					prepare(t, work)
+					out, took := a.run(t, bin, b, s, true)
+					if len(s.results) != 1 {
+						t.Fatalf("it ended before its work: %s", out[max(0, len(out)-3000):])
+					}
+					ran := isThere(filepath.Join(work, "ran"))
+					t.Logf("asked people: %d, ran: %v, %.1f s; the model reads %.200s", cards(), ran, took.Seconds(), s.results[0])
+					if want := state == "up" && m.runs; ran != want {
+						t.Errorf("it ran: %v", ran)
+					}
+					if want := state != "away"; (cards() == 1) != want {
+						t.Errorf("%d cards", cards())
+					}
+				})
+			}
+		}
 	}
 }
 

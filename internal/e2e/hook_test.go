@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"countersign/client"
+	"countersign/internal/account"
 )
 
 // hooked is a coding agent that asks by its hook.
@@ -84,7 +84,7 @@ func (h hooked) waits(input string) (request, thread string, answer func() strin
 }
 
 // TestACodingAgentAsksByItsHook: proven reads are allowed immediately, everything else once people
-// approve it; what can't be answered is left to the program's own prompt; the bot runs nothing.
+// approve it; what can't be read or asked is denied; the bot runs nothing.
 func TestACodingAgentAsksByItsHook(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, nil)
@@ -94,7 +94,7 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		t.Fatalf("the bot does not start:\n%s", b.log)
 	}
 	claude := hooked{t, b, "claude-code"}
-	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "asks by its own prompt") {
+	if out, errs := claude.asks(claude.event("ls", nil)); !strings.Contains(out, `"deny"`) || !strings.Contains(out, "not signed in") {
 		t.Errorf("before anybody has signed in: %q %q", out, errs)
 	}
 	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
@@ -150,14 +150,14 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &list2); err != nil || len(list2) != 1 {
 			t.Errorf("%s: %s %v", program, out, err)
 		}
-		// What is no question of this kind gets no answer.
+		// What can't be read is denied, and what is no question of this kind gets no answer.
 		for what, input := range map[string]string{
 			"not JSON": "{", "nothing": "", "a list": "[1]", "no command": h.event("", nil), "no directory": h.event("ls", map[string]any{"cwd": ""}),
 			"a command that is no text": h.event("ls", map[string]any{"tool_input": map[string]any{"command": []string{"ls"}}}),
 			"a huge one":                h.event(strings.Repeat("x", 2<<20), nil),
 			"a NUL byte":                h.event("ls\x00", nil),
 		} {
-			if out, errs := h.asks(input); strings.Contains(out, "allow") || out == "" && strings.Count(errs, "\n") != 1 {
+			if out, errs := h.asks(input); !strings.Contains(out, `"deny"`) {
 				t.Errorf("%s, %s: %q %q", program, what, out, errs)
 			}
 		}
@@ -194,10 +194,13 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 	if out := answer(); out != allow["claude-code"] {
 		t.Errorf("with a secret: %s", out)
 	}
-	for _, odd := range []string{"rm a\\ ", " ls", "ls \\"} {
-		if out, errs := claude.asks(claude.event(odd, nil)); out != "" || !strings.Contains(errs, "begins or ends") {
-			t.Errorf("%q: %s %s", odd, out, errs)
-		}
+	// A blank more changes nothing, and what the program may put something behind is no proven read.
+	if out, errs := claude.asks(claude.event(" ls -la /etc ", nil)); out != allow["claude-code"] {
+		t.Errorf("with blanks: %s %s", out, errs)
+	}
+	for _, odd := range []string{"rm a\\ ", "ls -la /etc \\", " touch x "} {
+		_, _, _, end := claude.waits(claude.event(odd, map[string]any{"session_id": odd}))
+		end(syscall.SIGTERM)
 	}
 
 	// A command that people changed is the one that may run.
@@ -294,26 +297,73 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 	end(syscall.SIGTERM)
 
 	b.kill()
-	if out, errs := claude.asks(claude.event("ls", nil)); out != "" || !strings.Contains(errs, "asks by its own prompt") {
-		t.Errorf("without the bot: %q %q", out, errs)
+	for mode, want := range map[string]string{"bypassPermissions": `"deny"`, "default": `"ask"`} {
+		if out, errs := claude.asks(claude.event("ls", map[string]any{"permission_mode": mode})); !strings.Contains(out, want) || !strings.Contains(out, "can't be reached at") {
+			t.Errorf("without the bot, in %s: %q %q", mode, out, errs)
+		}
+	}
+}
+
+// TestAPatchIsJudgedByAllItsFiles: a rule about a path has to hold for each file, and the riskiest one decides.
+func TestAPatchIsJudgedByAllItsFiles(t *testing.T) {
+	t.Parallel()
+	b := newBotWithClient(t)
+	h := hooked{t, b, "codex"}
+	docs := filepath.Join(b.dir, "docs")
+	if err := os.Mkdir(docs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(names ...string) string {
+		text := "*** Begin Patch\n"
+		for _, name := range names {
+			text += "*** Add File: " + name + "\n+x\n"
+		}
+		return h.event("", map[string]any{"session_id": strings.Join(names, " "), "tool_name": "apply_patch", "tool_input": map[string]any{"command": text + "*** End Patch\n"}})
+	}
+	rules := strings.Replace(plainConfig, "\n", "\npolicy: {rules: [{name: docs, when: \"tool == 'allow_edit' && path.startsWith('"+docs+"/')\", then: allow}]}\n", 1)
+	b.kill()
+	b.configure(t, rules)
+	if !b.start() {
+		t.Fatal(b.log)
+	}
+	if out, errs := h.asks(patch("docs/a.md", "docs/b.md")); !strings.Contains(out, `"allow"`) {
+		t.Errorf("two files that the rule is about: %s %s", out, errs)
+	}
+	for other, want := range map[string]string{"deploy.txt": "medium", ".git/hooks/pre-push": "high"} {
+		request, _, _, end := h.waits(patch("docs/a.md", other))
+		card, _, _ := b.run("", "approvals", "show", request)
+		if !strings.Contains(card, "Change 2 files") && !strings.Contains(card, "Create 2 files") || !strings.Contains(strings.ToLower(card), want) {
+			t.Errorf("with %s: %s", other, card)
+		}
+		end(syscall.SIGTERM)
 	}
 }
 
 // TestAHookIsInstalledWithWhatWasThere: the settings are shown first, keep what they have, and get
-// one entry however often it is done.
+// one entry however often it is done. What is installed asks with a token of its own, and obeys no environment.
 func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
 	t.Parallel()
-	home := t.TempDir()
+	b := newBotWithClient(t)
+	home := filepath.Join(b.dir, "home")
+	b.env = append(b.env, "HOME="+home, "SHELL=/bin/bash")
 	run := func(answer string, args ...string) (string, int) {
-		cmd := exec.CommandContext(t.Context(), binary, append([]string{"hook", "install"}, args...)...)
-		var out bytes.Buffer
-		cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}, strings.NewReader(answer), &out, &out
-		_ = cmd.Run() // its code says it
-		return out.String(), cmd.ProcessState.ExitCode()
+		out, errs, code := b.run(answer, append([]string{"hook", "install"}, args...)...)
+		return out + errs, code
+	}
+	token := func(program string) (is account.Account) {
+		name := filepath.Join(b.dir, "settings", "countersign", "hooks", program+".json")
+		if st, err := os.Stat(name); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v", program, err)
+		}
+		is, err := account.Read(name)
+		if err != nil {
+			t.Error(err)
+		}
+		return is
 	}
 	for program, file := range map[string]string{"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "gemini-cli": ".gemini/settings.json"} {
 		path := filepath.Join(home, file)
-		if out, code := run("no\n", program); code == 0 || !strings.Contains(out, path) || !strings.Contains(out, "hook "+program) {
+		if out, code := run("no\n", program); code == 0 || !strings.Contains(out, path) || !strings.Contains(out, "hook "+program) || !strings.Contains(out, "hooks/"+program+".json") {
 			t.Errorf("%s, not agreed to: %d %s", program, code, out)
 		}
 		if _, err := os.Stat(path); err == nil {
@@ -332,19 +382,49 @@ func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
 		if out, code := run("yes\n", program); code != 0 {
 			t.Errorf("%s: %d %s", program, code, out)
 		}
+		first := token(program)
+		if out, code := run("yes\n", program); code != 0 {
+			t.Errorf("%s, again: %d %s", program, code, out)
+		}
+		second := token(program)
+		if _, err := client.New(first.URL, first.Token).Open(t.Context()); err == nil || first.Token == second.Token {
+			t.Errorf("%s: the token of before still works", program)
+		}
+		if _, err := client.New(second.URL, second.Token).Open(t.Context()); err != nil {
+			t.Errorf("%s: %v", program, err)
+		}
 		raw, err := os.ReadFile(path)
 		var is struct {
 			Model string
-			Hooks map[string][]any
+			Hooks map[string][]struct {
+				Hooks []struct{ Command string }
+			}
 		}
 		if err != nil || json.Unmarshal(raw, &is) != nil || is.Model != "x<y" || len(is.Hooks) != 2 || strings.Count(string(raw), " hook "+program) != 1 || !strings.Contains(string(raw), "12345678901234567890") {
-			t.Errorf("%s: %s %v", program, raw, err)
+			t.Fatalf("%s: %s %v", program, raw, err)
 		}
 		if st, err := os.Lstat(path); err != nil || st.Mode()&os.ModeSymlink == 0 {
 			t.Errorf("%s: the link to the settings is gone: %v", program, err)
 		}
-		if out, code := run("", program); code != 0 || !strings.Contains(out, "asks already") {
-			t.Errorf("%s, again: %d %s", program, code, out)
+		h := hooked{t, b, program}
+		event := h.event("", nil)
+		var named struct {
+			Event string `json:"hook_event_name"`
+		}
+		_ = json.Unmarshal([]byte(event), &named) // it's ours
+		command := is.Hooks[named.Event][0].Hooks[0].Command
+		runs := func(command string) (string, int) {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SHELL=/bin/bash", "HOME=/nowhere", "XDG_CONFIG_HOME=/nowhere", "COUNTERSIGN_URL=http://127.0.0.1:1", "COUNTERSIGN_TOKEN=cst_x", "http_proxy=http://127.0.0.1:1", "https_proxy=http://127.0.0.1:1"}
+			cmd.Stdin = strings.NewReader(h.event("ls -la /etc", nil))
+			out, _ := cmd.Output() // its code says it
+			return string(out), cmd.ProcessState.ExitCode()
+		}
+		if out, code := runs(command); !strings.Contains(out, `"allow"`) || code != 0 {
+			t.Errorf("%s: %s answers %d %s", program, command, code, out)
+		}
+		if out, code := runs("/nowhere/" + command); out != "" || code != 2 {
+			t.Errorf("%s, whose hook is gone: %d %s", program, code, out)
 		}
 		if err := os.WriteFile(path, []byte("{,"), 0o600); err != nil {
 			t.Fatal(err)
@@ -357,11 +437,8 @@ func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
 	if out, code := run("yes\n", "opencode", "--files"); code != 0 {
 		t.Errorf("opencode: %d %s", code, out)
 	}
-	if raw, err := os.ReadFile(plugin); err != nil || !strings.Contains(string(raw), `["bash","write","edit"]`) || !strings.Contains(string(raw), binary) {
+	if raw, err := os.ReadFile(plugin); err != nil || !strings.Contains(string(raw), `["bash","write","edit"]`) || !strings.Contains(string(raw), binary) || !strings.Contains(string(raw), "hooks/opencode.json") {
 		t.Errorf("opencode's plugin: %s %v", raw, err)
-	}
-	if out, code := run("", "opencode", "--files"); code != 0 || !strings.Contains(out, "asks already") {
-		t.Errorf("opencode, again: %d %s", code, out)
 	}
 	if out, code := run("yes\n", "vim"); code == 0 || !strings.Contains(out, "claude-code, codex, gemini-cli, opencode") {
 		t.Errorf("%d %s", code, out)
