@@ -97,8 +97,8 @@ func install(ctx context.Context, h hook.Program, in io.Reader, out io.Writer, f
 
 // renew gives a program's hook a token of its own, and ends the one that it had.
 func renew(ctx context.Context, h hook.Program, who Account, file string) error {
-	var made struct{ ID, Token string }
-	if err := New(who).Call(ctx, http.MethodPost, "/tokens", map[string]any{"program": h.Name, "scope": "ask"}, &made); err != nil {
+	made, err := New(who).ProgramToken(ctx, h.Name)
+	if err != nil {
 		return err
 	}
 	old, err := account.Read(file)

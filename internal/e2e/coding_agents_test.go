@@ -307,7 +307,7 @@ func (a codingAgent) run(t *testing.T, bin string, b *bot, s *scriptedModel, hoo
 		a.before()
 	}
 	var o logBuffer
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, a.program), append(a.args(s), a.mode...)...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, work, &o, &o, 5*time.Second

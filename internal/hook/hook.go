@@ -96,7 +96,7 @@ const Limit = 20 * time.Minute
 var Programs = []Program{
 	{
 		ID: "claude-code", Name: "Claude Code", Shells: []string{"Bash"}, Edits: []string{"Write", "Edit", "MultiEdit", "NotebookEdit"}, Events: []string{"PreToolUse"},
-		File: ".claude/settings.json", Unit: time.Second, Rewrites: true, Prompts: []string{"default"},
+		File: ".claude/settings.json", Unit: time.Second, Rewrites: true, Prompts: []string{"default", "acceptEdits"},
 		Answer: func(ev hookEvent, v verdict) any {
 			out := map[string]any{"hookEventName": ev.Event, "permissionDecision": "allow", "permissionDecisionReason": "Countersign allows it."}
 			switch {

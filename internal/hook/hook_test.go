@@ -168,7 +168,7 @@ func TestWithoutABotOnlyAPromptingModeAsks(t *testing.T) {
 				}
 				for _, mode := range []any{"default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions", "new", "", 1, nil} {
 					want := "deny"
-					if p.ID == "claude-code" && mode == "default" && tc.own {
+					if p.ID == "claude-code" && (mode == "default" || mode == "acceptEdits") && tc.own {
 						want = "ask"
 					}
 					if d, whole := p.answered(t, strings.NewReader(says(p, "touch x", map[string]any{"permission_mode": mode}))); d != want || !strings.Contains(whole, tc.reason) {
