@@ -308,7 +308,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.outbox.Wake(chat.ThreadID(thread)) },
 		Place:    targets.Place,
 		Reach:    targets.Reach,
-		Passkeys: registry.Book{Site: b.file.Site()}, Origin: b.file.Web.Origin,
+		Passkeys: registry.Book{Site: b.file.Site()}, Origin: b.file.Web.Origin, Fresh: b.fresh(),
 		Limits: func() gate.Limits {
 			p := b.rules.Load().File.Programs
 			return gate.Limits{Open: p.Open, PerHour: p.PerHour}
@@ -410,6 +410,18 @@ func (b *Bot) tell(tx store.Tx, thread string, e audit.Event, at time.Time) {
 	b.webhooks.Tell(tx, thread, e, at)
 	b.stream.Tell(tx, thread, e, at)
 	b.comments.Tell(tx, thread, e, at)
+}
+
+// fresh is what tells the signer when people signed; nil without a signer.
+func (b *Bot) fresh() func(ctx context.Context) (string, error) {
+	if b.file.Signer.URL == "" {
+		return nil
+	}
+	signer, err := machines.Signer(&machines.Options{Env: b.env, File: b.file})
+	if err != nil {
+		return func(context.Context) (string, error) { return "", err }
+	}
+	return signer.Nonce
 }
 
 // openMachines makes the machines, and opens this one.

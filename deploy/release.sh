@@ -62,7 +62,7 @@ notices=$dir/THIRD_PARTY_LICENSES
 
 mkdir "$dir/docs"
 cp docs/*.md "$dir/docs/"
-cp deploy/countersign.service deploy/README.md CHANGELOG.md SECURITY.md "$dir/"
+cp deploy/countersign.service deploy/countersign-signer.service deploy/countersign-witness.service deploy/README.md CHANGELOG.md SECURITY.md "$dir/"
 find "$dir" -type f -exec chmod 644 {} +
 chmod 755 "$dir" "$dir/docs"
 for file in bot countersign-hook countersign-parser countersign-lock countersign-runner countersign-signer countersign-verify countersign-witness; do

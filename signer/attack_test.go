@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/passkeytest"
 	"countersign/signer/client"
+	"countersign/signer/stream"
 	"countersign/signer/wire"
 	"countersign/targets/backend"
 )
@@ -115,7 +117,7 @@ func (x *thief) session(cert *xssh.Certificate, as, command string, action []byt
 			return err
 		}
 	}
-	head, _ := json.Marshal(wire.Frame{Action: len(action)})
+	head, _ := json.Marshal(stream.Frame{Action: len(action)})
 	in, err := s.StdinPipe()
 	if err != nil {
 		return err
@@ -129,12 +131,12 @@ func (x *thief) session(cert *xssh.Certificate, as, command string, action []byt
 	_ = in.Close()
 	err = s.Wait()
 	for r := bytes.NewReader(out.Bytes()); ; {
-		stream, b, rerr := wire.ReadChunk(r, make([]byte, wire.MaxChunk))
+		kind, b, rerr := stream.ReadChunk(r, make([]byte, stream.MaxChunk))
 		if rerr != nil {
 			return err
 		}
-		var e wire.Event
-		if stream == wire.Tell && json.Unmarshal(b, &e) == nil && (e.Why != "" || e.None) {
+		var e stream.Event
+		if kind == stream.Tell && json.Unmarshal(b, &e) == nil && (e.Why != "" || e.None) {
 			return fmt.Errorf("the runner refuses: %s", e.Why)
 		}
 	}
@@ -198,12 +200,52 @@ func (x *thief) with(change func(*passkeytest.Device), do func() error) error {
 	return do()
 }
 
+// listens runs a service of the machine on a Unix socket that everybody may use: it makes the files that it is told.
+func listens(t *testing.T, address string) {
+	t.Helper()
+	l, err := net.Listen("unix", address)
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	if address[0] == '/' {
+		must(t, os.Chmod(address, 0o777))
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			name, _ := io.ReadAll(c)
+			_ = os.WriteFile(string(name), nil, 0o600)
+			_ = c.Close()
+		}
+	}()
+}
+
+// says is a command that tells such a service to make a file.
+func says(perl, socket, file string) string {
+	return perl + ` -MSocket -e '$a = $ARGV[0]; $a =~ s/^@/\0/; socket(S, AF_UNIX, SOCK_STREAM, 0) && connect(S, pack_sockaddr_un($a)) or die "$!\n"; syswrite S, $ARGV[1]; shutdown S, 1; read S, $x, 1' ` + socket + " " + file
+}
+
 func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 	b := newBench(t)
 	must(t, os.Mkdir(filepath.Join(b.dir, "loot"), 0o777))
 	must(t, os.Chmod(filepath.Join(b.dir, "loot"), 0o777))
-	script := filepath.Join(b.dir, "loot", "script")
+	script, loose := filepath.Join(b.dir, "script"), filepath.Join(b.dir, "loot", "script")
 	must(t, os.WriteFile(script, []byte("true\n"), 0o755))
+	must(t, os.WriteFile(loose, []byte("true\n"), 0o755))
+	must(t, os.Symlink(loose, filepath.Join(b.dir, "link")))
+	socket := filepath.Join(b.dir, "loot", "socket")
+	listens(t, socket)
+	listens(t, "@"+socket)
+	for i, to := range []string{socket, "@" + socket} { // as everybody else finds it
+		control := filepath.Join(b.dir, "loot", fmt.Sprint("control", i))
+		if out, err := exec.Command("sh", "-c", says("perl", to, control)).CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+		_, err := os.Stat(control)
+		must(t, err)
+	}
 	sum := sha256.Sum256([]byte("true\n"))
 	both := []string{"alice", "bob"}
 	for n, try := range []struct {
@@ -296,12 +338,23 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			raw, _ := json.Marshal(x.evil())
 			return x.ask(wire.Request{Kind: wire.Change, Target: "web-1", Approval: x.id, Step: -1, Action: raw, Votes: x.votes(x.id, x.evil(), nil, both...)})
 		}, "no name of a request"},
-		{"old votes", func(x *thief) error {
-			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.At = s.At.Add(-31 * time.Minute) }, both...))
+		{"old votes, whatever time the bot gave them", func(x *thief) error {
+			old := x.nonce(31 * time.Minute)
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.At, s.Fresh = time.Now(), old }, both...))
 		}, "older than"},
-		{"votes from the future", func(x *thief) error {
-			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.At = s.At.Add(time.Hour) }, both...))
-		}, "from the future"},
+		{"votes for later", func(x *thief) error {
+			later := x.nonce(-time.Hour)
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.Fresh = later }, both...))
+		}, "older than"},
+		{"votes that the signer gave nothing for", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.Fresh = "" }, both...))
+		}, "wasn't asked for"},
+		{"votes with a time made up", func(x *thief) error {
+			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) {
+				_, mac, _ := strings.Cut(x.nonce(31*time.Minute), ".")
+				s.Fresh = fmt.Sprintf("%d.%s", time.Now().Unix(), mac)
+			}, both...))
+		}, "wasn't asked for"},
 		{"signatures that confirm a key", func(x *thief) error {
 			return x.changed(x.evil(), x.votes(x.id, x.evil(), func(s *passkey.Statement) { s.For = passkey.ForKey }, both...))
 		}, "signed something else"},
@@ -506,6 +559,27 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			must(x.t, os.WriteFile(script, []byte("touch "+x.mark+"\n"), 0o755))
 			return x.use(x.signed(r), runAs, r.Action)
 		}, "changed after it was approved"},
+		{"a script that others can change meanwhile", func(x *thief) error {
+			a := x.action("sh " + loose)
+			a.Files = map[string]string{loose: hex.EncodeToString(sum[:])}
+			r := x.approve(x.id, a, both...)
+			return x.use(x.signed(r), runAs, r.Action)
+		}, "others than root and this account can change"},
+		{"a link to a script that others can change meanwhile", func(x *thief) error {
+			link := filepath.Join(x.dir, "link")
+			a := x.action("sh " + link)
+			a.Files = map[string]string{link: hex.EncodeToString(sum[:])}
+			r := x.approve(x.id, a, both...)
+			return x.use(x.signed(r), runAs, r.Action)
+		}, "others than root and this account can change"},
+		{"a host that was enrolled under the same name", func(x *thief) error {
+			was, err := os.ReadFile(x.hostKeyFile)
+			must(x.t, err)
+			must(x.t, os.WriteFile(x.hostKeyFile, []byte(keyLine(x.key.PublicKey())), 0o644))
+			defer func() { must(x.t, os.WriteFile(x.hostKeyFile, was, 0o644)) }()
+			r := x.approve(x.id, x.evil(), both...)
+			return x.use(x.signed(r), runAs, r.Action)
+		}, "approved for another host"},
 		{"a directory that was replaced after it was approved", func(x *thief) error {
 			a := x.evil()
 			a.Dir, a.Files = "/tmp", map[string]string{"/tmp/": "directory inode 1:1"}
@@ -519,7 +593,20 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			return x.watching("cp /bin/sh " + x.dir + "/host/usr/local/lib/countersign/countersign-runner")
 		}, "ermission denied"},
 		{"replacing the authorities", func(x *thief) error { return x.watching("echo x >" + x.dir + "/host/etc/ssh/countersign_ca.pub") }, "ermission denied"},
-		{"reading the runs of others", func(x *thief) error { return x.watching("ls " + x.dir + "/host/var/lib/countersign/" + runAs) }, "ermission denied"},
+		{"reading the runs of others", func(x *thief) error { return x.watching("ls " + x.dir + "/host/var/lib/countersign-runner/" + runAs) }, "ermission denied"},
+		{"another service of the machine", func(x *thief) error { return x.watching(says(`/usr/bin/per[l]`, socket, x.mark)) }, "ermission denied"},
+		{"another service of the machine, under a lock", func(x *thief) error { return x.watching(says(`perl`, socket, x.mark)) }, "ermission denied"},
+		{"another service of the machine, by a link", func(x *thief) error {
+			return x.watching(`ln -sf ` + socket + ` "$TMPDIR/l"; ` + says(`/usr/bin/per[l]`, `"$TMPDIR/l"`, x.mark))
+		}, "ermission denied"},
+		{"another service of the machine, by where it is", func(x *thief) error {
+			return x.watching("cd " + filepath.Dir(socket) + "; " + says(`/usr/bin/per[l]`, `socket`, x.mark))
+		}, "ermission denied"},
+		{"another service of the machine, without a file", func(x *thief) error { return x.watching(says(`/usr/bin/per[l]`, `@`+socket, x.mark)) }, "efused"},
+		{"what it has left running", func(x *thief) error {
+			_ = x.watching(`mkfifo "$TMPDIR/go"; (read x <"$TMPDIR/go"; ` + says(`/usr/bin/per[l]`, socket, x.mark) + `; echo "$?" >"$TMPDIR/went") >/dev/null 2>&1 &`)
+			return x.watching(`echo >"$TMPDIR/go"; until [ -s "$TMPDIR/went" ]; do sleep 0.05; done; rm "$TMPDIR/go"; r=$(cat "$TMPDIR/went"); rm "$TMPDIR/went"; exit "$r"`)
+		}, "exited"},
 		{"the runner's own work, as the read-only account", func(x *thief) error {
 			return x.watching(x.dir + "/host/usr/local/lib/countersign/countersign-runner supervise " + x.dir)
 		}, "exited"},

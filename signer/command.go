@@ -1,6 +1,7 @@
 package signer
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	_ "embed"
@@ -8,14 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
+
+	"countersign/approvals/passkey"
 )
 
 //go:embed example.yaml
@@ -81,7 +86,12 @@ func check(cmd *cobra.Command, c *Config) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%d people with %d passkeys, %d targets; the authority is %s.\n", len(c.People), len(c.keys), len(c.Targets), ssh.FingerprintSHA256(k.PublicKey()))
+	out := cmd.OutOrStdout()
+	_, _ = fmt.Fprintf(out, "%d people with %d passkeys, %d targets; the authority is %s.\nCompare each passkey's digits with its owner, who sees them in the console under Settings:\n", len(c.People), len(c.keys), len(c.Targets), ssh.FingerprintSHA256(k.PublicKey()))
+	for _, id := range slices.SortedFunc(maps.Keys(c.keys), func(a, b string) int { return cmp.Or(cmp.Compare(c.keys[a].owner, c.keys[b].owner), cmp.Compare(a, b)) }) {
+		key := passkey.Key{ID: id, Owner: consoleUser + c.keys[id].owner, Public: c.keys[id].public}
+		_, _ = fmt.Fprintf(out, "  %s  %s\n", key.Digest()[:passkey.Digits], key.Owner[len(consoleUser):])
+	}
 	return closer.Close()
 }
 
@@ -118,7 +128,7 @@ func rotate(cmd *cobra.Command, c *Config) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "The next authority is %s. Run `countersign target enroll` for every host, and then `countersign-signer rotate` once more.\n", ssh.FingerprintSHA256(public))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "The next authority is %s. Run `countersign-signer enroll` for every host, and then `countersign-signer rotate` once more.\n", ssh.FingerprintSHA256(public))
 		return err
 	}
 	if err != nil {

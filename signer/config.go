@@ -48,8 +48,9 @@ type Config struct {
 	// Targets are the hosts, by the names of their targets.
 	Targets map[string]Target `yaml:"targets"`
 
-	site passkey.Site
-	keys map[string]owned // by id
+	site   passkey.Site
+	keys   map[string]owned // by id
+	secret []byte           // of nonces; set by Open
 }
 
 // Key is a passkey, in base64url as the console shows it to its owner.
@@ -150,8 +151,13 @@ func Parse(raw []byte) (*Config, error) {
 			if _, bad := base64.RawURLEncoding.DecodeString(k.ID); err != nil || bad != nil || k.ID == "" || len(public) == 0 {
 				return nil, fmt.Errorf("people.%s: a key has an id and a public part in base64url; copy the line that the console shows its owner under Settings", owner)
 			}
-			if other, twice := c.keys[k.ID]; twice {
-				return nil, fmt.Errorf("people: %s and %s have the same key", other.owner, owner)
+			if !passkey.ValidKey(public) {
+				return nil, fmt.Errorf("people.%s: the public part of %s is no key; copy the whole line again", owner, k.ID)
+			}
+			for id, other := range c.keys { // one device is one person
+				if id == k.ID || bytes.Equal(other.public, public) {
+					return nil, fmt.Errorf("people: %s and %s have the same key", other.owner, owner)
+				}
 			}
 			c.keys[k.ID] = owned{owner, public}
 		}
@@ -191,7 +197,10 @@ func (c *Config) check(t Target) error {
 		return fmt.Errorf("the account %s can't both look and change", t.Watch)
 	}
 	for _, n := range append(slices.Clone(t.Approvals), Need{Count: 1, Of: t.BreakGlass}) {
-		for _, who := range n.Of {
+		for i, who := range n.Of {
+			if slices.Contains(n.Of[:i], who) {
+				return fmt.Errorf("%s is listed twice, and counts once", who)
+			}
 			if _, ok := c.People[who]; !ok {
 				return fmt.Errorf("%s isn't among the people", who)
 			}

@@ -2,6 +2,7 @@ package signer_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -22,11 +23,13 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/passkeytest"
+	"countersign/approvals/passkey/register"
 	"countersign/internal/buildtest"
 	"countersign/internal/needstest"
 	"countersign/signer"
 	"countersign/signer/client"
 	"countersign/signer/enroll"
+	"countersign/signer/stream"
 	"countersign/signer/wire"
 	"countersign/targets/backend"
 	"countersign/targets/ssh"
@@ -53,8 +56,10 @@ type bench struct {
 	target  *ssh.Target
 	ca      string // file
 	hostKey string
-	now     func() time.Time
-	log     *bytes.Buffer
+	// hostKeyFile is where the runner finds the host's key.
+	hostKeyFile string
+	now         func() time.Time
+	log         *bytes.Buffer
 
 	mu       sync.Mutex
 	requests map[string]wire.Request
@@ -72,7 +77,7 @@ func newPeople(names ...string) people {
 func (p people) yaml(t *testing.T) string {
 	var b strings.Builder
 	for n, d := range p {
-		k, err := passkey.Register(passkey.Site{ID: "bot.example.com", Origin: console}, []byte("challenge"), d.Create([]byte("challenge")))
+		k, err := register.Key(passkey.Site{ID: "bot.example.com", Origin: console}, []byte("challenge"), d.Create([]byte("challenge")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,13 +114,17 @@ func newBench(t *testing.T, sshdConfig ...string) *bench {
 	must(t, err)
 
 	// The host.
+	b.sshd = sshtest.Start(t, sshtest.Options{Shell: "bash", Enrolled: root, Config: strings.Join(sshdConfig, "\n")})
+	b.hostKey = xssh.FingerprintSHA256(b.sshd.HostKey.PublicKey())
+	b.hostKeyFile = filepath.Join(root, "etc/ssh/ssh_host_ed25519_key.pub")
+	must(t, os.MkdirAll(filepath.Dir(b.hostKeyFile), 0o755))
+	must(t, os.WriteFile(b.hostKeyFile, xssh.MarshalAuthorizedKey(b.sshd.HostKey.PublicKey()), 0o644))
 	program, err := buildtest.Program(t.Context(), dir, "cmd/countersign-runner", []string{"CGO_ENABLED=0"})
 	must(t, err)
 	raw, err := os.ReadFile(program)
 	must(t, err)
 	b.enroll(root, raw, string(xssh.MarshalAuthorizedKey(ca.PublicKey())))
-	b.sshd = sshtest.Start(t, sshtest.Options{Shell: "bash", Enrolled: root, Config: strings.Join(sshdConfig, "\n")})
-	b.hostKey = xssh.FingerprintSHA256(b.sshd.HostKey.PublicKey())
+	b.sshd.Restart()
 
 	conf := fmt.Sprintf("listen: %s/socket\ntoken: token\nca: ca\nstate: issued\nconsole: %s\nwithin: 30m\nrunner: %s\npeople:\n%stargets:\n"+
 		"  web-1:\n    host_key: %s\n    from: [127.0.0.1]\n    users: [%s]\n    watch: %s\n    approvals: [{count: 2, of: [alice, bob, carol]}]\n    break_glass: [alice]\n",
@@ -141,22 +150,27 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// enroll runs the script of countersign target enroll below a root.
+// enroll runs the script for a host below a root.
 func (b *bench) enroll(root string, program []byte, keys ...string) {
 	b.t.Helper()
 	for i := range keys {
 		keys[i] = strings.TrimSpace(keys[i])
 	}
-	text, err := enroll.Script(enroll.Host{Target: "web-1", Watch: watch, RunAs: runAs, Authorities: keys, Program: program})
-	must(b.t, err)
-	if _, err := user.Lookup(watch); err != nil {
-		sshtest.Start(b.t, sshtest.Options{Shell: "bash"}) // makes it
-	}
-	c := exec.Command("sh")
-	c.Env, c.Stdin = append(os.Environ(), "ROOT="+root), strings.NewReader(text)
-	if out, err := c.CombinedOutput(); err != nil {
+	if out, err := b.script(root, enroll.Host{Authorities: keys, Program: program}); err != nil {
 		b.t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// script runs the script for a host.
+func (b *bench) script(root string, h enroll.Host) (string, error) {
+	b.t.Helper()
+	h.Target, h.Watch, h.RunAs, h.HostKey = "web-1", watch, []string{runAs}, cmp.Or(h.HostKey, b.hostKey)
+	text, err := enroll.Script(h)
+	must(b.t, err)
+	c := exec.Command("sh")
+	c.Env, c.Stdin = append(os.Environ(), "ROOT="+root), strings.NewReader(text)
+	out, err := c.CombinedOutput()
+	return string(out), err
 }
 
 // serve runs the signer.
@@ -195,8 +209,19 @@ func (b *bench) action(command string) approvals.Action {
 // statement is what somebody signs to approve an action.
 func (b *bench) statement(id string, a approvals.Action, who string) passkey.Statement {
 	return passkey.Statement{
-		Version: 1, For: passkey.ForApprove, Request: id, Digest: a.Digest().String(), Voter: "U-" + who, Owner: "web:" + who, Nonce: "nonce-" + who + id, At: time.Now().UTC(),
+		Version: 1, For: passkey.ForApprove, Request: id, Digest: a.Digest().String(), Voter: "U-" + who, Owner: "web:" + who, Nonce: "nonce-" + who + id, At: time.Now().UTC(), Fresh: b.nonce(0),
 	}
+}
+
+// nonce is one that the signer gave some time ago.
+func (b *bench) nonce(ago time.Duration) string {
+	b.t.Helper()
+	defer func(now func() time.Time) { b.now = now }(b.now)
+	at := b.now().Add(-ago)
+	b.now = func() time.Time { return at }
+	n, err := b.client.Nonce(b.t.Context())
+	must(b.t, err)
+	return n
 }
 
 // sign signs a statement with somebody's device.
@@ -319,7 +344,7 @@ func TestAnApprovedCommandRunsOnceByACertificate(t *testing.T) {
 func TestTheAccountThatLooksCanChangeNothing(t *testing.T) {
 	b := newBench(t)
 	var out bytes.Buffer
-	text := `cat /etc/hostname >/dev/null && echo read; echo x >"$HOME/x" || echo held; echo x >/tmp/cs-watch-$$ || echo held; cd ` + b.dir + `/host/var/lib/countersign/` + watch + ` && mkdir ok && rmdir ok && echo notes`
+	text := `cat /etc/hostname >/dev/null && echo read; echo x >"$HOME/x" || echo held; echo x >/tmp/cs-watch-$$ || echo held; cd ` + b.dir + `/host/var/lib/countersign-runner/` + watch + ` && mkdir ok && rmdir ok && echo notes`
 	p, err := b.target.Start(t.Context(), backend.Spec{Shell: text, Stdout: &out})
 	must(t, err)
 	if _, err := p.Wait(); err != nil || out.String() != "read\nheld\nheld\nnotes\n" {
@@ -457,5 +482,92 @@ func TestTheAuthoritysKeyMayBeInAnAgent(t *testing.T) {
 	b.approve("gggggggggg", b.action("echo ran"), "alice", "bob")
 	if out, _, err := b.run("gggggggggg"); err != nil || out != "ran\n" {
 		t.Fatalf("%q %v", out, err)
+	}
+}
+
+func TestFollowingARunDoesNotStopIt(t *testing.T) {
+	b := newBench(t)
+	mark := filepath.Join("/var/tmp", fmt.Sprintf("cs-follow-%d", os.Getpid()))
+	t.Cleanup(func() { _ = os.Remove(mark) })
+	b.approve("hhhhhhhhhh", b.action("while [ ! -e "+mark+" ]; do sleep 0.05; done; echo whole"), "alice", "bob")
+	var out bytes.Buffer
+	p, err := b.target.Start(t.Context(), backend.Spec{Shell: "x", Approval: "hhhhhhhhhh", Stdout: &out})
+	must(t, err)
+	x := b.thief(t, 2000)
+	c, err := x.login(x.signed(wire.Request{Kind: wire.Follow, Target: "web-1", Approval: "hhhhhhhhhh"}), runAs, "127.0.0.1")
+	must(t, err)
+	s, err := c.NewSession()
+	must(t, err)
+	in, err := s.StdinPipe()
+	must(t, err)
+	must(t, s.Start("x"))
+	_, err = io.WriteString(in, "{}\n"+stream.Stop)
+	must(t, err)
+	must(t, in.Close()) // the runner has read all of it when it says how the run ended
+	must(t, os.WriteFile(mark, nil, 0o644))
+	must(t, s.Wait())
+	must(t, c.Close())
+	if res, err := p.Wait(); err != nil || res.Code != 0 || out.String() != "whole\n" {
+		t.Errorf("%q %+v %v", out.String(), res, err)
+	}
+}
+
+func TestTheAccountThatLooksHasItsOwnTerminals(t *testing.T) {
+	b := newBench(t)
+	var out bytes.Buffer
+	text := `tmux() { command tmux -S "$TMPDIR/own" "$@"; }
+tmux -f /dev/null new-session -d -s a 'command tmux -S "$TMPDIR/own" set-buffer "from within"; exec sleep 60'
+for i in 1 2 3 4 5 6 7 8 9 10; do tmux show-buffer 2>/dev/null && break; sleep 0.2; done; echo
+tmux kill-server; echo "$SHELL ${XDG_RUNTIME_DIR-none}"`
+	p, err := b.target.Start(t.Context(), backend.Spec{Shell: text, Stdout: &out, Env: []string{"PATH=/usr/bin:/bin", "SHELL=/bin/sh", "TMPDIR=" + filepath.Join(b.dir, "host", wire.State, watch)}})
+	must(t, err)
+	if _, err := p.Wait(); err != nil || !strings.HasPrefix(out.String(), "from within\n") {
+		t.Fatalf("%q %v", out.String(), err)
+	}
+}
+
+// TestEnrollingLeavesNoOtherWayIn: keys that open the account for approved commands, and another host.
+func TestEnrollingLeavesNoOtherWayIn(t *testing.T) {
+	b := newBench(t)
+	root := filepath.Join(b.dir, "host")
+	u, err := user.Lookup(runAs)
+	must(t, err)
+	raw, err := os.ReadFile(filepath.Join(b.dir, "countersign-runner"))
+	must(t, err)
+	host := enroll.Host{Authorities: []string{strings.TrimSpace(keyLine(b.sshd.CA.PublicKey()))}, Program: raw}
+	keys := filepath.Join(root, u.HomeDir, ".ssh", "authorized_keys")
+	must(t, os.MkdirAll(filepath.Dir(keys), 0o755))
+	must(t, os.WriteFile(keys, []byte(keyLine(b.sshd.CA.PublicKey())), 0o644))
+	if out, err := b.script(root, host); err == nil || !strings.Contains(out, "open accounts for approved commands") || !strings.Contains(out, xssh.FingerprintSHA256(b.sshd.CA.PublicKey())) {
+		t.Errorf("with a key that opens the account: %v %s", err, out)
+	}
+	host.KeepKeys = true
+	if out, err := b.script(root, host); err != nil {
+		t.Errorf("with --keep-keys: %v %s", err, out)
+	}
+	must(t, os.Remove(keys))
+	host.KeepKeys = false
+	if out, err := b.script(root, host); err != nil {
+		t.Errorf("without that key: %v %s", err, out)
+	}
+	conf, err := os.ReadFile(filepath.Join(root, "etc/ssh/sshd_config.d/00-countersign.conf"))
+	must(t, err)
+	if strings.Count(string(conf), "AuthorizedKeysFile none") != 2 || strings.Count(string(conf), "AuthenticationMethods publickey") != 2 || !strings.Contains(string(conf), "countersign-runner watch") {
+		t.Errorf("%s", conf)
+	}
+	host.HostKey = "SHA256:" + strings.Repeat("A", 43)
+	if out, err := b.script(root, host); err == nil || !strings.Contains(out, "this host has no key") {
+		t.Errorf("another host: %v %s", err, out)
+	}
+	if out, err := exec.Command("usermod", "-aG", "disk", watch).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	host.HostKey = ""
+	out, err := b.script(root, host)
+	if clean, bad := exec.Command("gpasswd", "-d", watch, "disk").CombinedOutput(); bad != nil {
+		t.Fatalf("%v %s", bad, clean)
+	}
+	if err == nil || !strings.Contains(out, "in the group disk") {
+		t.Errorf("in the group disk: %v %s", err, out)
 	}
 }

@@ -35,9 +35,11 @@ type Signer struct {
 	now func() time.Time
 	log func(format string, a ...any)
 
-	mu   sync.Mutex
-	used map[string]bool // runs for which a certificate was issued
-	file *os.File
+	mu     sync.Mutex
+	used   map[string]bool // runs for which a certificate was issued
+	file   *os.File
+	size   int64 // of the file
+	broken bool  // the file may hold half a line
 }
 
 // Open opens the signer's state. log receives a line for each decision.
@@ -47,7 +49,11 @@ func Open(c *Config, now func() time.Time, log func(format string, a ...any)) (*
 	if s.file, err = os.OpenFile(c.State, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
 		return nil, fmt.Errorf("the state can't be opened: %w", err)
 	}
-	if err := s.read(); err != nil {
+	err = s.read()
+	if err == nil {
+		err = c.readSecret()
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
 	_, closer, err := c.authority()
@@ -67,16 +73,40 @@ func (s *Signer) read() error {
 		return fmt.Errorf("the state can't be read: %w", err)
 	}
 	for l := range strings.Lines(string(raw)) {
-		if f := strings.Fields(l); len(f) > 1 {
-			s.used[f[1]] = true
+		if !strings.HasSuffix(l, "\n") { // it was killed in the middle of a line, and signed nothing by it
+			return s.cut(int64(len(raw) - len(l)))
 		}
-	}
-	if len(raw) > 0 && raw[len(raw)-1] != '\n' { // it was killed in the middle of a line, which counts
-		if _, err := s.file.WriteString("\n"); err != nil {
-			return fmt.Errorf("the state can't be written: %w", err)
+		f := strings.Fields(l)
+		if len(f) != 4 {
+			return fmt.Errorf("the state has the line %q, which tells nothing of what was signed; look what happened to %s", clip(l), s.c.State)
 		}
+		s.used[f[1]] = true
+		s.size += int64(len(l))
 	}
 	return nil
+}
+
+// cut takes half a line back.
+func (s *Signer) cut(size int64) error {
+	if err := s.file.Truncate(size); err != nil {
+		s.broken = true
+		return fmt.Errorf("the state can't be written: %w", err)
+	}
+	return nil
+}
+
+// readSecret reads what nonces are made with, or makes it.
+func (c *Config) readSecret() (err error) {
+	file := c.State + ".secret"
+	c.secret, err = os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.secret = []byte(rand.Text())
+		err = create(file, c.secret)
+	}
+	if err == nil && len(c.secret) < 16 {
+		err = fmt.Errorf("%s holds too little; delete it", file)
+	}
+	return err
 }
 
 // Close closes the state.
@@ -90,8 +120,11 @@ func (s *Signer) Issue(r wire.Request) (*ssh.Certificate, error) {
 	}
 	v, err := s.c.judge(r, s.now())
 	if err != nil {
-		s.log("refused target=%q kind=%q run=%q why=%q", r.Target, r.Kind, wire.Name(r.Approval, r.Step), err)
+		s.log("refused target=%q kind=%q run=%q why=%q", clip(r.Target), clip(string(r.Kind)), clip(wire.Name(r.Approval, r.Step)), clip(err.Error()))
 		return nil, err
+	}
+	if v.job.Kind != wire.Watch {
+		v.job.Key = wire.KeyName(key.Marshal())
 	}
 	ca, closer, err := s.c.authority()
 	if err != nil {
@@ -129,14 +162,27 @@ func (s *Signer) use(run string, v verdict) error {
 	if s.used[run] {
 		return errors.New("a certificate was issued for this approval before; ask again to run it once more")
 	}
-	if _, err := fmt.Fprintf(s.file, "%s %s %s %s\n", s.now().UTC().Format(time.RFC3339), run, v.job.Digest, strings.Join(v.who, ",")); err != nil {
-		return fmt.Errorf("the state can't be written, so nothing is signed: %w", err)
+	if s.broken {
+		return errors.New("the state couldn't be written, so nothing is signed; make room on the signer's disk and restart it")
 	}
-	if err := s.file.Sync(); err != nil {
-		return fmt.Errorf("the state can't be written, so nothing is signed: %w", err)
+	n, err := fmt.Fprintf(s.file, "%s %s %s %s\n", s.now().UTC().Format(time.RFC3339), run, v.job.Digest, strings.Join(v.who, ","))
+	if err == nil {
+		err = s.file.Sync()
 	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("the state can't be written, so nothing is signed: %w", err), s.cut(s.size))
+	}
+	s.size += int64(n)
 	s.used[run] = true
 	return nil
+}
+
+// clip bounds what somebody else has written in a line of the log or in an error.
+func clip(text string) string {
+	if len(text) > 200 {
+		return text[:200] + "..."
+	}
+	return text
 }
 
 func (s *Signer) certificate(key ssh.PublicKey, ca ssh.Signer, v verdict) (*ssh.Certificate, error) {
@@ -201,8 +247,8 @@ func (c *Config) authority() (ssh.Signer, io.Closer, error) {
 
 // Authorities are the public keys that hosts should trust, as lines of authorized_keys: the one that
 // signs, and the next during a rotation.
-func (s *Signer) Authorities() ([]string, error) {
-	now, closer, err := s.c.authority()
+func (c *Config) Authorities() ([]string, error) {
+	now, closer, err := c.authority()
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +256,7 @@ func (s *Signer) Authorities() ([]string, error) {
 	if err := closer.Close(); err != nil {
 		return nil, err
 	}
-	raw, err := os.ReadFile(s.c.CA + nextSuffix)
+	raw, err := os.ReadFile(c.CA + nextSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return out, nil
 	}
@@ -222,7 +268,7 @@ func (s *Signer) Authorities() ([]string, error) {
 	}
 	next, err := ssh.ParsePrivateKey(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%s%s is no key: %w", s.c.CA, nextSuffix, err)
+		return nil, fmt.Errorf("%s%s is no key: %w", c.CA, nextSuffix, err)
 	}
 	return append(out, line(next.PublicKey())), nil
 }

@@ -1,11 +1,14 @@
 package signer
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,15 +27,34 @@ type verdict struct {
 
 var approval = regexp.MustCompile(`^[a-z0-9]{10}$`)
 
-// clockSlack is how far the clocks of signer and bot may be apart.
-const clockSlack = time.Minute
+// nonce is what a vote must hold to be fresh. It says when it was given, which only the signer can write.
+func (c *Config) nonce(at time.Time) string {
+	text := strconv.FormatInt(at.Unix(), 10)
+	mac := hmac.New(sha256.New, c.secret)
+	mac.Write([]byte(text))
+	return text + "." + hex.EncodeToString(mac.Sum(nil))
+}
+
+// Nonce is one of now.
+func (s *Signer) Nonce() string { return s.c.nonce(s.now()) }
+
+// fresh reports whether a nonce is the signer's, and not too old by the signer's own clock.
+func (c *Config) fresh(nonce string, now time.Time) bool {
+	text, _, _ := strings.Cut(nonce, ".")
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || !hmac.Equal([]byte(c.nonce(time.Unix(at, 0))), []byte(nonce)) {
+		return false
+	}
+	age := now.Sub(time.Unix(at, 0))
+	return age > -time.Second && age <= c.Within
+}
 
 // judge decides about a request by nothing but the configuration, the signatures and the time. Its
 // errors are sentences.
 func (c *Config) judge(r wire.Request, now time.Time) (verdict, error) {
 	t, ok := c.Targets[r.Target]
 	if !ok {
-		return verdict{}, fmt.Errorf("the signer doesn't know a target %q; add it to its configuration", r.Target)
+		return verdict{}, fmt.Errorf("the signer doesn't know a target %q; add it to its configuration", clip(r.Target))
 	}
 	v := verdict{job: wire.Job{Kind: r.Kind}, target: r.Target, principal: Principal(r.Target, r.Kind), from: t.From}
 	if r.Kind == wire.Watch {
@@ -60,7 +82,7 @@ func (c *Config) judge(r wire.Request, now time.Time) (verdict, error) {
 	case len(a.Steps) > 0:
 		return verdict{}, errors.New("a plan is run step by step")
 	case a.Target != "ssh:"+r.Target+"#"+t.HostKey:
-		return verdict{}, fmt.Errorf("what was approved is for %s, and this host is ssh:%s#%s", a.Target, r.Target, t.HostKey)
+		return verdict{}, fmt.Errorf("what was approved is for %s, and this host is ssh:%s#%s", clip(a.Target), r.Target, t.HostKey)
 	case !slices.Contains(t.Users, a.User):
 		return verdict{}, fmt.Errorf("on %s nothing may run as %s", r.Target, a.User)
 	}
@@ -103,10 +125,8 @@ func (c *Config) votes(r wire.Request, t Target, now time.Time) ([]string, error
 			return nil, fmt.Errorf("a vote of %s is signed by a passkey of %s", printable(s.Owner), k.owner)
 		case s.For != passkey.ForApprove && s.For != passkey.ForGlass, s.Request != r.Approval, s.Digest != digest:
 			return nil, fmt.Errorf("%s signed something else", k.owner)
-		case s.At.After(now.Add(clockSlack)):
-			return nil, fmt.Errorf("the vote of %s is from the future; set the clocks right", k.owner)
-		case now.Sub(s.At) > c.Within:
-			return nil, fmt.Errorf("the vote of %s is older than %s; ask again", k.owner, c.Within)
+		case !c.fresh(s.Fresh, now):
+			return nil, fmt.Errorf("the vote of %s is older than %s, or wasn't asked for by the signer; ask again", k.owner, c.Within)
 		case slices.Contains(who, k.owner):
 			return nil, fmt.Errorf("%s voted twice", k.owner)
 		}
@@ -141,10 +161,10 @@ const consoleUser = "web:"
 
 // printable is a foreign name without what a terminal obeys.
 func printable(s string) string {
-	for _, r := range s {
+	for _, r := range clip(s) {
 		if r < ' ' || r > '~' {
-			return hex.EncodeToString([]byte(s))
+			return hex.EncodeToString([]byte(clip(s)))
 		}
 	}
-	return s
+	return clip(s)
 }

@@ -40,7 +40,7 @@ func (s *Signer) Serve(ctx context.Context, l net.Listener, token string) error 
 	return err
 }
 
-// Handler answers GET / with the authorities and POST / with a certificate, for whoever says the
+// Handler answers GET / with the authorities and a nonce, and POST / with a certificate, for whoever says the
 // token.
 func (s *Signer) Handler(token string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,8 @@ func (s *Signer) Handler(token string) http.Handler {
 			err = errors.New("the signer doesn't know this token; give the bot the one from its own file")
 			status = http.StatusUnauthorized
 		case r.Method == http.MethodGet:
-			reply.Authorities, err = s.Authorities()
+			reply.Nonce = s.Nonce()
+			reply.Authorities, err = s.c.Authorities()
 		case r.Method == http.MethodPost:
 			var ask wire.Request
 			if err = json.NewDecoder(http.MaxBytesReader(w, r.Body, wire.MaxRequest)).Decode(&ask); err != nil {

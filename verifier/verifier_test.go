@@ -27,6 +27,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/register"
 	"countersign/approvals/passkey/passkeytest"
 	"countersign/store"
 	"countersign/store/keyring"
@@ -68,7 +69,7 @@ func makeArchive(t *testing.T) made {
 	shown := json.RawMessage(`{"title":"Run a command"}`)
 	for _, who := range []string{"alice", "bob"} {
 		d := passkeytest.New(site.ID, site.Origin)
-		key, err := passkey.Register(site, []byte("challenge"), d.Create([]byte("challenge")))
+		key, err := register.Key(site, []byte("challenge"), d.Create([]byte("challenge")))
 		must(t, err)
 		s := passkey.Statement{
 			Version: 1, For: passkey.ForApprove, Request: string(r.ID), Digest: r.Digest.String(), Shown: "f8f5b4c7", Voter: "web:" + who, Owner: "web:" + who, Nonce: who, At: now,

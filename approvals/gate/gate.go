@@ -48,6 +48,8 @@ type Config struct {
 	Passkeys registry.Book
 	// Origin is the web console's address, for links to it; "" is none.
 	Origin string
+	// Fresh returns the signer's nonce for what people are about to sign; nil where there is no signer.
+	Fresh func(ctx context.Context) (string, error)
 	// Place describes where an action would run.
 	Place func(thread chat.ThreadID, target string) Place
 	// Reach reports whether a person may use, in a thread, the host that a command

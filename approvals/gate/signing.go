@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,14 +117,18 @@ func (g *Gate) showTicket(ctx context.Context, thread chat.ThreadID, ticket stri
 // offer answers a press that has to be signed with what the device is to sign. It checks what the
 // vote itself will check again.
 func (g *Gate) offer(ctx context.Context, b Ballot) (ans chat.Answer, err error) {
+	fresh, why := "", error(nil)
+	if g.cfg.Fresh != nil {
+		fresh, why = g.cfg.Fresh(ctx)
+	}
 	err = g.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		ans = g.offered(tx, b)
+		ans = g.offered(tx, b, fresh, why)
 		return nil
 	})
 	return ans, err
 }
 
-func (g *Gate) offered(tx store.Tx, b Ballot) chat.Answer {
+func (g *Gate) offered(tx store.Tx, b Ballot, fresh string, why error) chat.Answer {
 	b, ok := g.resolve(tx, b)
 	if !ok {
 		return chat.Answer{Notice: sayNoTicket}
@@ -140,6 +145,8 @@ func (g *Gate) offered(tx store.Tx, b Ballot) chat.Answer {
 		return chat.Answer{Notice: sayReason(chatVerb(b), rec.ID)}
 	case !b.Glass && rec.Require.Write != "" && strings.TrimSpace(b.Reason) != rec.Require.Write:
 		return chat.Answer{Notice: sayWrite(rec.Require.Write, chatVerb(b), rec.ID)}
+	case why != nil && byRunner(rec.Action):
+		return chat.Answer{Notice: sentence(why)}
 	}
 	c := g.cardOf(tx, rec, "")
 	face, err := json.Marshal(c)
@@ -148,12 +155,17 @@ func (g *Gate) offered(tx store.Tx, b Ballot) chat.Answer {
 	}
 	s := g.statement(rec, b, shown)
 	sum := sha256.Sum256(face)
-	s.Shown = hex.EncodeToString(sum[:])
+	s.Shown, s.Fresh = hex.EncodeToString(sum[:]), fresh
 	offer, err := g.cfg.Passkeys.Ask(tx, s, face, g.cfg.Now())
 	if err != nil {
 		return chat.Answer{Notice: sentence(err)}
 	}
 	return chat.Answer{OK: true, Sign: &offer}
+}
+
+// byRunner reports whether an action, or a step of it, runs by a certificate of the signer.
+func byRunner(a approvals.Action) bool {
+	return a.Env["process"] == approvals.ByRunner || slices.ContainsFunc(a.Steps, byRunner)
 }
 
 // statement is what the ballot says, but for what was shown and what makes it be good once.
@@ -186,7 +198,7 @@ func (g *Gate) signed(tx store.Tx, rec approvals.Record, b Ballot, shown approva
 
 // says reports whether two statements say the same.
 func says(is, want passkey.Statement) bool {
-	want.Version, want.Nonce, want.At, want.Shown = is.Version, is.Nonce, is.At, is.Shown
+	want.Version, want.Nonce, want.At, want.Shown, want.Fresh = is.Version, is.Nonce, is.At, is.Shown, is.Fresh
 	return is == want
 }
 

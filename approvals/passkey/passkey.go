@@ -62,7 +62,9 @@ type Statement struct {
 	Reason  string `json:"reason,omitempty"`
 	// Nonce is random, so that no signature is good twice.
 	Nonce string    `json:"nonce"`
-	At    time.Time `json:"at"` // when it was asked for
+	At    time.Time `json:"at"` // when it was asked for, as the bot says
+	// Fresh is the signer's nonce, which says when it was asked for by the signer's clock.
+	Fresh string `json:"fresh,omitempty"`
 }
 
 // Encode is the statement as it is signed and kept.
@@ -109,6 +111,9 @@ type Key struct {
 // Confirmed reports whether the key counts.
 func (k Key) Confirmed() bool { return k.By != "" }
 
+// Digits is how many digits of a digest people compare.
+const Digits = 20
+
 // Digest names exactly this key.
 func (k Key) Digest() string {
 	sum := sha256.Sum256([]byte(k.ID + "\x00" + k.Owner + "\x00" + string(k.Public)))
@@ -139,9 +144,9 @@ var (
 	ErrCopied     = errors.New("this passkey's counter went back, so there may be a copy of it; remove it and register another one")
 )
 
-// common is what the answers of both ceremonies are checked for beyond the library's own checks,
+// CheckClient is what the answers of both ceremonies are checked for beyond the library's own checks,
 // so that each has its sentence.
-func common(c protocol.CollectedClientData, kind protocol.CeremonyType, challenge []byte, s Site, flags protocol.AuthenticatorFlags, verified bool) error {
+func CheckClient(c protocol.CollectedClientData, kind protocol.CeremonyType, challenge []byte, s Site, flags protocol.AuthenticatorFlags, verified bool) error {
 	switch {
 	case c.Type != kind, c.Challenge != base64.RawURLEncoding.EncodeToString(challenge):
 		return ErrOtherAsk
@@ -153,72 +158,20 @@ func common(c protocol.CollectedClientData, kind protocol.CeremonyType, challeng
 	return nil
 }
 
-// Register reads a device's answer to the challenge of a registration. The key has neither owner
-// nor name yet.
-func Register(s Site, challenge []byte, response []byte) (Key, error) {
-	return register(s, challenge, response, true)
-}
-
-// register is Register. verified asks that the device checked who uses it, which only the
-// specification's examples don't.
-func register(s Site, challenge, response []byte, verified bool) (Key, error) {
-	p, err := protocol.ParseCredentialCreationResponseBytes(response)
-	if err != nil {
-		return Key{}, ErrUnreadable
-	}
-	att := p.Response.AttestationObject
-	if err := common(p.Response.CollectedClientData, protocol.CreateCeremony, challenge, s, att.AuthData.Flags, verified); err != nil {
-		return Key{}, err
-	}
-	_, err = p.Verify(base64.RawURLEncoding.EncodeToString(challenge), s.ID, []string{s.Origin}, nil, nil, protocol.TopOriginDefaultVerificationMode, false, verified, true,
-		nil, algorithms(), protocol.AttestationPolicy{}, protocol.SignaturePolicy{})
-	if err != nil {
-		return Key{}, fmt.Errorf("this passkey can't be used (%w); register another one", err)
-	}
-	k := Key{
-		ID: base64.RawURLEncoding.EncodeToString(p.RawID), Public: att.AuthData.AttData.CredentialPublicKey,
-		Count: att.AuthData.Counter, Attestation: att.Format,
-	}
-	if att.Format != "none" {
-		k.Object = p.Raw.AttestationResponse.AttestationObject
-	}
-	for _, t := range p.Response.Transports {
-		k.Transports = append(k.Transports, string(t))
-	}
-	return k, nil
-}
-
-// algorithms are those of keys that may be registered, the most usual one first.
-func algorithms() []protocol.CredentialParameter {
-	var out []protocol.CredentialParameter
-	for _, a := range []webauthncose.COSEAlgorithmIdentifier{webauthncose.AlgES256, webauthncose.AlgEdDSA, webauthncose.AlgES384, webauthncose.AlgES512, webauthncose.AlgRS256} {
-		out = append(out, protocol.CredentialParameter{Type: protocol.PublicKeyCredentialType, Algorithm: a})
-	}
-	return out
-}
-
-// Algorithms are the numbers of the algorithms that Register takes, for the browser.
-func Algorithms() []int {
-	var out []int
-	for _, a := range algorithms() {
-		out = append(out, int(a.Algorithm))
-	}
-	return out
-}
-
 // Check reports whether a proof's signature is that of its key over its statement, and returns
 // the key's counter. Who signed when, and whether the key counts, is not its matter.
 func (p Proof) Check() (count uint32, err error) {
-	return check(p.Site, Challenge(p.Statement), p.KeyID, p.Public, p.Response, true)
+	return Verify(p.Site, Challenge(p.Statement), p.KeyID, p.Public, p.Response, true)
 }
 
-// check reports whether a device has signed a challenge with a key; verified is as in register.
-func check(s Site, challenge []byte, id string, public, response []byte, verified bool) (count uint32, err error) {
+// Verify reports whether a device has signed a challenge with a key. verified asks that it checked who uses
+// it, which only the specification's examples don't.
+func Verify(s Site, challenge []byte, id string, public, response []byte, verified bool) (count uint32, err error) {
 	r, err := protocol.ParseCredentialRequestResponseBytes(response)
 	if err != nil {
 		return 0, ErrUnreadable
 	}
-	if err := common(r.Response.CollectedClientData, protocol.AssertCeremony, challenge, s, r.Response.AuthenticatorData.Flags, verified); err != nil {
+	if err := CheckClient(r.Response.CollectedClientData, protocol.AssertCeremony, challenge, s, r.Response.AuthenticatorData.Flags, verified); err != nil {
 		return 0, err
 	}
 	if base64.RawURLEncoding.EncodeToString(r.RawID) != id {
@@ -232,27 +185,10 @@ func check(s Site, challenge []byte, id string, public, response []byte, verifie
 	return r.Response.AuthenticatorData.Counter, nil
 }
 
-// Plain is a browser's answer with nothing but what is checked.
-func Plain(response []byte) json.RawMessage {
-	var r struct {
-		ID       string `json:"id"`
-		RawID    string `json:"rawId"`
-		Type     string `json:"type"`
-		Response struct {
-			Client    string `json:"clientDataJSON"`
-			Data      string `json:"authenticatorData"`
-			Signature string `json:"signature"`
-			User      string `json:"userHandle,omitempty"`
-		} `json:"response"`
-	}
-	if json.Unmarshal(response, &r) != nil {
-		return json.RawMessage("{}") // which holds nothing
-	}
-	raw, err := json.Marshal(r)
-	if err != nil {
-		return json.RawMessage("{}")
-	}
-	return raw
+// ValidKey reports whether a public part is a key that a signature can be checked with.
+func ValidKey(public []byte) bool {
+	_, err := webauthncose.ParsePublicKey(public)
+	return err == nil
 }
 
 // KeyOf is the id of the key that a browser's answer names, "" if it can't be read.

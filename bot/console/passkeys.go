@@ -12,6 +12,7 @@ import (
 	"countersign/adapters/web"
 	"countersign/approvals/audit"
 	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/register"
 	"countersign/approvals/passkey/registry"
 	"countersign/internal/rules"
 	"countersign/store"
@@ -40,7 +41,7 @@ func owner(user string) string { return "web:" + user }
 
 // shown is a key as its owner sees it, with its line for the signer if there is one.
 func shown(k passkey.Key, signer bool) web.Passkey {
-	p := web.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used, Print: k.Digest()[:12]}
+	p := web.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used, Print: k.Digest()[:passkey.Digits]}
 	if signer {
 		p.Signer = fmt.Sprintf("- {id: %q, public: %q}", k.ID, base64.RawURLEncoding.EncodeToString(k.Public))
 	}
@@ -84,7 +85,7 @@ func (p passkeys) Passkeys(ctx context.Context, user string, groups []string) (m
 // BeginPasskey implements web.Passkeys.
 func (p passkeys) BeginPasskey(ctx context.Context, user string) (web.NewPasskey, error) {
 	out := web.NewPasskey{
-		Site: p.book.Site.ID, User: user, Handle: base64.RawURLEncoding.EncodeToString([]byte(owner(user))), Algorithms: passkey.Algorithms(), Known: []string{},
+		Site: p.book.Site.ID, User: user, Handle: base64.RawURLEncoding.EncodeToString([]byte(owner(user))), Algorithms: register.Algorithms(), Known: []string{},
 	}
 	err := p.db.Update(ctx, func(tx store.Tx) error {
 		out.Challenge = base64.RawURLEncoding.EncodeToString(p.book.Begin(tx, owner(user), p.now()))
@@ -127,7 +128,7 @@ func (p passkeys) AddPasskey(ctx context.Context, user, name string, response js
 }
 
 func (p passkeys) audit(tx store.Tx, what, user string, k passkey.Key, note string) {
-	e := audit.Event{What: what, User: owner(user), Note: fmt.Sprintf("%s of %s (%s), %s; %s", k.Name, k.Owner, k.ID, k.Digest()[:16], note)}
+	e := audit.Event{What: what, User: owner(user), Note: fmt.Sprintf("%s of %s (%s), %s; %s", k.Name, k.Owner, k.ID, k.Digest()[:passkey.Digits], note)}
 	p.trail.Append(tx, doorThread, e, p.now())
 }
 

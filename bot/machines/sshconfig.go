@@ -2,11 +2,14 @@ package machines
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,4 +132,46 @@ func tilde(file, home string) string {
 		return filepath.Join(home, rest)
 	}
 	return file
+}
+
+// OpenedBy lists the accounts of a host with certificates that a key of the bot's opens without one: its own
+// usual keys, those of all targets, and its agent's.
+func (m *Machine) OpenedBy(ctx context.Context) (users []string, err error) {
+	c, err := m.sshConfig()
+	if err != nil {
+		return nil, err
+	}
+	c.Credentials = nil
+	home, _ := os.UserHomeDir() // as above
+	held, agent := slices.Clone(c.Identities), c.Agent
+	for _, t := range m.opts.File.Targets {
+		if t.Kind == "ssh" {
+			h, err := m.hopConfig(t, home)
+			if err != nil {
+				return nil, err
+			}
+			held = append(held, h.Identities...)
+		}
+	}
+	slices.Sort(held)
+	opens := func(user, key, agent string) bool {
+		c.User, c.Identities, c.Certificates, c.Agent = user, nil, nil, agent
+		if key != "" {
+			c.Identities = []string{key}
+		}
+		t, err := ssh.New(c)
+		if err != nil {
+			return false
+		}
+		_, err = t.Probe(ctx)
+		_ = t.Close() // nothing was begun
+		_, refused := errors.AsType[*ssh.AuthError](err)
+		return !refused
+	}
+	for _, user := range []string{c.User, c.RunAs} {
+		if agent != "" && opens(user, "", agent) || slices.ContainsFunc(slices.Compact(held), func(key string) bool { return opens(user, key, "") }) {
+			users = append(users, user)
+		}
+	}
+	return users, ctx.Err()
 }

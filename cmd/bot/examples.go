@@ -79,12 +79,11 @@ var examples = map[string]string{ //nolint:gosec // no credentials
 	"export":       `  bot export web:0123456789ab --out incident.zip`,
 	"verify": `  bot verify incident.zip
   bot verify --key web:alice=3f9a0c61d2b4 incident.zip`,
-	"target enroll": `  bot target enroll web-1 >enroll.sh
-  bot target enroll web-1 --install root@web-1`,
 	"signer init":   `  bot signer init /etc/countersign-signer`,
 	"signer check":  `  bot signer check`,
 	"signer run":    `  bot signer run --config /etc/countersign-signer/signer.yaml`,
 	"signer rotate": `  bot signer rotate`,
+	"signer enroll": `  bot signer enroll web-1 >enroll.sh`,
 	"witness init":  `  bot witness init witness.example.com /etc/countersign-witness`,
 	"witness run":   `  bot witness run --config /etc/countersign-witness/witness.yaml`,
 	"upgrade":       `  bot upgrade --check`,

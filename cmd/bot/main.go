@@ -19,10 +19,10 @@ import (
 	"countersign/internal/client"
 	"countersign/internal/config"
 	"countersign/internal/doctor"
-	"countersign/internal/enroll"
 	"countersign/internal/manual"
 	"countersign/internal/setup"
 	"countersign/signer"
+	"countersign/signer/enroll"
 	"countersign/targets/lock/helper"
 	"countersign/targets/ssh"
 	"countersign/verifier"
@@ -60,7 +60,7 @@ func root() *cobra.Command {
 		doctor.Command(launcher()), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
-		admin.AuditCommand(), admin.ExportCommand(), verifyCommand(), enroll.Command(), signer.Command(), witness.Command(),
+		admin.AuditCommand(), admin.ExportCommand(), verifyCommand(), signerCommand(), witness.Command(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
 	)
 	c.AddCommand(client.Commands(version)...)
@@ -119,4 +119,10 @@ func revision() string {
 		rev = "unknown"
 	}
 	return rev
+}
+
+func signerCommand() *cobra.Command {
+	c := signer.Command()
+	c.AddCommand(enroll.Command())
+	return c
 }

@@ -1,5 +1,5 @@
 // The program countersign-runner is what a certificate of the signer forces on a host (see package
-// runner). It is installed by `countersign target enroll`.
+// runner). It is installed by `countersign-signer enroll`.
 package main
 
 import (

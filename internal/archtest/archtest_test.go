@@ -44,7 +44,8 @@ var inside = map[string]string{
 
 	"approvals":                  "adapters/chat approvals/passkey approvals/risk store",
 	"approvals/passkey":          "",
-	"approvals/passkey/registry": "adapters/chat approvals/passkey store",
+	"approvals/passkey/register": "approvals/passkey",
+	"approvals/passkey/registry": "adapters/chat approvals/passkey approvals/passkey/register store",
 	"approvals/audit":            "internal/redact store",
 	"approvals/argv":             "",
 	"approvals/card":             "adapters/chat approvals approvals/deed approvals/risk",
@@ -73,7 +74,7 @@ var inside = map[string]string{
 	"targets/rehearsal": "targets/backend",
 	"targets/receipt":   "targets/backend",
 	"targets/remote":    "targets/backend targets/follow targets/lock targets/lock/helper",
-	"targets/ssh":       "signer/wire targets/backend targets/follow targets/remote",
+	"targets/ssh":       "signer/stream targets/backend targets/follow targets/remote",
 	"targets/container": "targets/backend targets/local targets/remote",
 	"targets/tmux":      "targets/backend",
 	"targets/record":    "store",
@@ -81,8 +82,9 @@ var inside = map[string]string{
 	// What signs knows signatures and nothing of the bot, and what runs on hosts neither.
 	"signer":        "approvals/passkey signer/wire",
 	"signer/client": "signer/wire",
-	"signer/enroll": "",
-	"signer/runner": "signer/wire targets/backend targets/lock",
+	"signer/enroll": "signer signer/wire",
+	"signer/stream": "signer/wire",
+	"signer/runner": "signer/stream signer/wire targets/backend targets/lock",
 	"signer/wire":   "",
 	// Families that use another one.
 	"tools/code":        "approvals approvals/risk tools targets/backend tools/code/wire tools/truncate",
@@ -102,7 +104,6 @@ var inside = map[string]string{
 	"internal/address": "internal/config",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
 	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica witness/ask witness/cosign tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
-	"internal/enroll":       "bot/machines internal/config signer/enroll",
 	"verifier":              "approvals/passkey witness/cosign",
 	"witness":               "witness/ask witness/cosign",
 	"witness/ask":           "",
@@ -144,11 +145,11 @@ var inside = map[string]string{
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config internal/failpoint approvals/secretfile signer/client signer/wire store targets/backend targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
-	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/enroll internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer targets/backend targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
+	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer signer/enroll targets/backend targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
 	"cmd/countersign-hook":    "internal/hook",
 	"cmd/countersign-lock":    "targets/backend targets/lock targets/lock/helper",
 	"cmd/countersign-runner":  "signer/runner",
-	"cmd/countersign-signer":  "signer",
+	"cmd/countersign-signer":  "signer signer/enroll",
 	"cmd/countersign-verify":  "verifier",
 	"cmd/countersign-witness": "witness",
 	"cmd/countersign-parser":  "tools/code/parser tools/code/wire",
@@ -161,7 +162,7 @@ var inside = map[string]string{
 // tests and, but for what begins processes, the standard library.
 var outside = map[string]string{
 	"log":     "", // slog
-	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock internal/client internal/enroll signer/runner",
+	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock internal/client signer/runner",
 
 	"cel.dev/cel-go":                       "internal/condition",
 	"code.dny.dev/ssrf":                    "tools/web",
@@ -181,7 +182,7 @@ var outside = map[string]string{
 	"github.com/google/jsonschema-go":      "tools",
 	"github.com/google/uuid":               "deploy/sbom",
 	"github.com/jackc/pgx/v5":              "store/postgres",
-	"github.com/go-webauthn/webauthn":      "approvals/passkey",
+	"github.com/go-webauthn/webauthn":      "approvals/passkey approvals/passkey/register",
 	"github.com/kelseyhightower/envconfig": "internal/config",
 	"github.com/kevinburke/ssh_config":     "targets/ssh",
 	"github.com/moby/moby":                 "targets/container",
@@ -194,7 +195,7 @@ var outside = map[string]string{
 	"github.com/skeema/knownhosts":         "targets/ssh",
 	"github.com/slack-go/slack":            "adapters/slack",
 	"github.com/smacker/go-tree-sitter":    "tools/code/parser",
-	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/client internal/doctor internal/manual internal/setup internal/enroll signer verifier witness",
+	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/client internal/doctor internal/manual internal/setup signer verifier witness",
 	"github.com/spf13/pflag":               "internal/cli",
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web internal/manual",
 	"go.etcd.io/bbolt":                     "store/bolt",

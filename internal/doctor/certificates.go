@@ -1,12 +1,14 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
 
 	"countersign/bot/machines"
 	"countersign/signer/enroll"
+	"countersign/targets/backend"
 )
 
 // certificates compares what a host trusts with what the signer signs with. That certificates to look
@@ -20,7 +22,7 @@ func (p *targetCheck) certificates(ctx context.Context) result {
 	if err != nil {
 		return fails("%v", err)
 	}
-	again := "bot target enroll " + p.m.Name + " --install root@HOST"
+	again := "on the signer's machine, countersign-signer enroll " + p.m.Name + "; then run its script on the host"
 	raw, err := p.m.Target.FS().ReadFile(ctx, enroll.Authorities, 64<<10)
 	if err != nil {
 		return warns("the authorities that it trusts can't be read (%v)", err).withFix("%s", again)
@@ -44,5 +46,43 @@ func (p *targetCheck) certificates(ctx context.Context) result {
 	if _, err := p.m.Target.FS().Stat(ctx, enroll.Runner); err != nil {
 		return fails("the runner isn't there (%v)", err).withFix("%s", again)
 	}
+	if ways, err := p.ways(ctx); err != nil {
+		return warns("what the read-only account may do there can't be told (%v)", err)
+	} else if len(ways) > 0 {
+		return fails("%s", strings.Join(ways, "; ")).withFix("%s", again)
+	}
 	return fine("approved commands run as %s, each with its own certificate", p.m.Config.RunAs)
+}
+
+// outside says in lines what lets the read-only account do something outside of its lock.
+const outside = `u=$(id -un) n=$(id -u)
+for g in $(id -Gn); do case " $1 " in *" $g "*) echo "the read-only account is in the group $g, which can change the system" ;; esac; done
+grep -q '^Seccomp:.*2' /proc/self/status || echo "the read-only account's commands run without their lock"
+[ ! -e "/var/lib/systemd/linger/$u" ] || echo "the read-only account has services of its own (loginctl enable-linger)"
+if [ -d /run/systemd/system ] && [ "$(readlink "/etc/systemd/system/user@$n.service")" != /dev/null ]; then echo "the read-only account may have services of its own (user@$n.service isn't masked)"; fi
+for p in /proc/[0-9]*; do
+  grep -qs "^Uid:[[:space:]]*$n[[:space:]]" "$p/status" && grep -q '^Seccomp:[[:space:]]*0' "$p/status" || continue
+  case $(cat "$p/comm" 2>/dev/null) in sshd* | countersign-run*) ;; ?*) echo "a process of the read-only account runs outside of its lock ($(cat "$p/comm"))" ;; esac
+done`
+
+// ways are what opens a host that takes certificates beside them: services of the read-only account, and
+// keys of the bot.
+func (p *targetCheck) ways(ctx context.Context) ([]string, error) {
+	var out bytes.Buffer
+	c, err := p.m.Target.Start(ctx, backend.Spec{Argv: []string{"sh", "-c", outside, "sh", enroll.Groups}, Dir: "/", Stdout: &out})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Wait(); err != nil {
+		return nil, err
+	}
+	var ways []string
+	for l := range strings.Lines(out.String()) {
+		ways = append(ways, strings.TrimSpace(l))
+	}
+	users, err := p.m.OpenedBy(ctx)
+	for _, user := range users {
+		ways = append(ways, "a key of the bot logs in as "+user+" without any certificate")
+	}
+	return ways, err
 }

@@ -83,7 +83,7 @@ func BenchmarkCertificate(b *testing.B) {
 		e.knows(1, "  alice: []\n", "alice")
 		p.bot.configure(b, config(e))
 		if certificates {
-			e.enroll(p.bot)
+			e.enroll()
 		}
 		b.Cleanup(p.bot.kill)
 		if !p.bot.start() {

@@ -61,6 +61,12 @@ func (c *Client) Authorities(ctx context.Context) ([]string, error) {
 	return reply.Authorities, err
 }
 
+// Nonce is what a vote must hold to be fresh for the signer.
+func (c *Client) Nonce(ctx context.Context) (string, error) {
+	reply, err := c.ask(ctx, http.MethodGet, nil)
+	return reply.Nonce, err
+}
+
 func (c *Client) ask(ctx context.Context, method string, body []byte) (wire.Reply, error) {
 	var reply wire.Reply
 	token, err := c.word()

@@ -6,7 +6,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+
+	"countersign/signer/wire"
 )
 
 // Where things are on a host.
@@ -17,26 +20,37 @@ const (
 	lib         = "/usr/local/lib/countersign"
 )
 
+// Groups are those whose members can change the system, so the read-only account is in none.
+const Groups = "admin disk docker incus incus-admin kmem libvirt lxd microk8s podman root shadow sudo wheel"
+
 //go:embed enroll.sh
 var script string
 
 // Host is what a script is for.
 type Host struct {
 	Target      string
+	HostKey     string   // its fingerprint
 	Watch       string   // the bot's read-only account
-	RunAs       string   // the account that approved commands run as
+	RunAs       []string // the accounts that approved commands run as
+	KeepKeys    bool     // other keys still open those
 	Authorities []string // public keys of the signer, as lines of authorized_keys
 	Program     []byte   // countersign-runner, for the host's processor
 }
 
-var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var (
+	plain       = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+	fingerprint = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
+)
 
 // Script is a shell script for root on the host.
 func Script(h Host) (string, error) {
-	for _, name := range []string{h.Target, h.Watch, h.RunAs} {
+	for _, name := range append([]string{h.Target, h.Watch}, h.RunAs...) {
 		if !plain.MatchString(name) {
 			return "", fmt.Errorf("%q is no plain name", name)
 		}
+	}
+	if slices.Contains(h.RunAs, h.Watch) || !fingerprint.MatchString(h.HostKey) {
+		return "", fmt.Errorf("%s needs a host key, and different accounts to look and to change", h.Target)
 	}
 	var keys, program strings.Builder
 	for _, k := range h.Authorities {
@@ -45,13 +59,16 @@ func Script(h Host) (string, error) {
 		}
 		keys.WriteString(k + "\n")
 	}
-	for text := base64.StdEncoding.EncodeToString(h.Program); text != ""; {
-		n := min(len(text), 76)
-		program.WriteString(text[:n] + "\n")
-		text = text[n:]
+	for line := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString(h.Program)), 76) {
+		program.WriteString(string(line) + "\n")
+	}
+	keep, kept := "", ": nothing else logs in there"
+	if h.KeepKeys {
+		keep, kept = "yes", "; its other keys go on working, without any approval"
 	}
 	return strings.NewReplacer(
-		"%WATCH%", h.Watch, "%RUNAS%", h.RunAs, "%TARGET%", h.Target, "%CONF%", conf, "%LIB%", lib, "%CA%", Authorities,
+		"%WATCH%", h.Watch, "%RUNAS%", strings.Join(h.RunAs, " "), "%TARGET%", h.Target, "%HOSTKEY%", h.HostKey, "%KEEP%", keep, "%KEPT%", kept,
+		"%CONF%", conf, "%LIB%", lib, "%CA%", Authorities, "%STATE%", wire.State, "%GROUPS%", Groups,
 		"%KEYS%", keys.String(), "%PROGRAM%", program.String(),
 	).Replace(script), nil
 }

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,8 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
-	"runtime"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,28 +31,49 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"countersign/signer/stream"
 	"countersign/signer/wire"
 	"countersign/targets/backend"
 	"countersign/targets/lock"
 )
 
-// State is the directory of the runner's records, with a subdirectory for each account. A file beside
-// the program whose name ends in .state can name another one.
-const State = "/var/lib/countersign"
-
 // Main is the program. It returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	j, err := wire.ParseJob(args)
-	if err == nil && j.Kind == wire.Watch {
-		err = watch(os.Getenv("SSH_ORIGINAL_COMMAND"))
-	} else if err == nil {
-		err = session(j, stdin, stdout)
-	}
+	code, err := run(args, stdin, stdout)
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "countersign-runner:", err)
 		return 1
 	}
-	return 0
+	return code
+}
+
+func run(args []string, stdin io.Reader, stdout io.Writer) (code int, err error) {
+	command := os.Getenv("SSH_ORIGINAL_COMMAND")
+	if len(args) == 1 && args[0] == guardWord {
+		return 0, guard(command)
+	}
+	if len(args) == 2 && args[0] == "-c" { // as the login shell of the account that looks
+		return watch(command)
+	}
+	j, err := wire.ParseJob(args)
+	switch {
+	case err != nil:
+		return 0, err
+	case j.Kind == wire.Watch:
+		return watch(command)
+	}
+	return 0, session(j, stdin, stdout)
+}
+
+// root is the directory that the host's files are below: a file beside the program whose name ends in
+// .root can name another one than the root.
+func root() string {
+	if exe, err := os.Executable(); err == nil {
+		if raw, err := os.ReadFile(exe + ".root"); err == nil {
+			return strings.TrimSpace(string(raw))
+		}
+	}
+	return "/"
 }
 
 // account is who runs this, and where their records are.
@@ -58,37 +81,100 @@ func account() (u *user.User, dir string, err error) {
 	if u, err = user.Current(); err != nil {
 		return nil, "", fmt.Errorf("the account has no name: %w", err)
 	}
-	state := State
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, "", err
-	}
-	if raw, err := os.ReadFile(exe + ".state"); err == nil {
-		state = strings.TrimSpace(string(raw))
-	}
-	return u, filepath.Join(state, u.Username), nil
+	return u, filepath.Join(root(), wire.State, u.Username), nil
 }
 
-// watch replaces this process by a shell with a command, confined to the account's directory.
-func watch(command string) error {
-	if command == "" {
-		return errors.New("this account is read-only and has no interactive shell; give a command")
+// isHost reports whether a target, "ssh:NAME#SHA256:...", is this host by one of its own keys.
+func isHost(target string) bool {
+	_, want, _ := strings.Cut(target, "#")
+	names, _ := filepath.Glob(filepath.Join(root(), "/etc/ssh/ssh_host_*_key.pub"))
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		if f := strings.Fields(string(raw)); err == nil && len(f) > 1 {
+			key, err := base64.StdEncoding.DecodeString(f[1])
+			if sum := sha256.Sum256(key); err == nil && "SHA256:"+base64.RawStdEncoding.EncodeToString(sum[:]) == want {
+				return true
+			}
+		}
 	}
+	return false
+}
+
+// nested matches commands that put a lock of their own on what they start. They can have no Unix
+// sockets at all; others have tmux's. It decides nothing about what a command may do.
+var nested = regexp.MustCompile(`countersign-lock|perl`)
+
+// watch runs a shell with a command, confined to the account's directory.
+func watch(command string) (code int, err error) {
+	if command == "" {
+		return 0, errors.New("this account is read-only and has no interactive shell; give a command")
+	}
+	_, dir, err := account()
+	if err == nil {
+		err = private(dir)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if nested.MatchString(command) {
+		return 0, lock.Exec(dir, "/bin/sh", []string{"sh", "-c", command}, environ(dir))
+	}
+	// What is left behind outlives this process, and the one that guards it does, too.
+	exe, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	c := exec.CommandContext(context.Background(), exe, guardWord)
+	c.Stdin, c.Stdout, c.Stderr, c.ExtraFiles, c.SysProcAttr = os.Stdin, os.Stdout, os.Stderr, []*os.File{w}, &unix.SysProcAttr{Setsid: true}
+	if err := errors.Join(c.Start(), w.Close()); err != nil {
+		return 0, err
+	}
+	end := make([]byte, 1)
+	if _, err := r.Read(end); err != nil {
+		return 1, nil //nolint:nilerr // the guard has said why
+	}
+	return int(end[0]), nil
+}
+
+// guardWord is the argument by which the runner starts itself as the guard of a command.
+const guardWord = "guard"
+
+// guard is the process that connects for a command, until nothing of it is left.
+func guard(command string) error {
+	end := os.NewFile(3, "end")
+	unix.CloseOnExec(3)
 	_, dir, err := account()
 	if err != nil {
 		return err
 	}
-	if err := private(dir); err != nil {
-		return err
+	c := &exec.Cmd{
+		Path: "/bin/sh", Args: []string{"sh", "-c", command}, Env: environ(dir), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &unix.SysProcAttr{Setsid: true},
 	}
-	runtime.LockOSThread()
-	if _, err := lock.Confine(dir); err != nil {
-		return err
+	began := func() { // its streams are the command's alone
+		if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+			for fd := range 3 {
+				_ = unix.Dup3(int(null.Fd()), fd, 0)
+			}
+		}
 	}
-	if err := os.Setenv("TMPDIR", dir); err != nil {
-		return err
+	return lock.Serve(dir, c, began, func(code int) { _, _ = end.Write([]byte{byte(code)}) })
+}
+
+// environ is the environment of a command that looks: nothing that leads to a service of the account.
+func environ(dir string) []string {
+	env := []string{"TMPDIR=" + dir, "SHELL=/bin/sh"}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "LC_") || slices.Contains([]string{"HOME", "LANG", "LOGNAME", "PATH", "TERM", "TZ", "USER"}, name) {
+			env = append(env, v)
+		}
 	}
-	return unix.Exec("/bin/sh", []string{"sh", "-c", command}, os.Environ())
+	return env
 }
 
 // private checks that a directory belongs to this account alone.
@@ -107,7 +193,7 @@ func private(dir string) error {
 func session(j wire.Job, stdin io.Reader, stdout io.Writer) error {
 	in := bufio.NewReaderSize(stdin, wire.MaxRequest)
 	head, err := in.ReadSlice('\n')
-	var f wire.Frame
+	var f stream.Frame
 	if err != nil || json.Unmarshal(head, &f) != nil || f.Action < 0 || f.Action > wire.MaxRequest {
 		return errors.New("the bot speaks another version of this protocol; enroll the host again")
 	}
@@ -131,24 +217,26 @@ func session(j wire.Job, stdin io.Reader, stdout io.Writer) error {
 	}
 	to := &chunks{to: stdout}
 	if err != nil {
-		return to.tell(wire.Event{Why: err.Error()})
+		return to.tell(stream.Event{Why: err.Error()})
 	}
 	info, err := os.Stat(filepath.Join(run, "action"))
 	if err != nil {
-		return to.tell(wire.Event{None: true})
+		return to.tell(stream.Event{None: true})
 	}
 	if why, err := os.ReadFile(filepath.Join(run, "why")); err == nil {
-		return to.tell(wire.Event{Why: string(why)})
+		return to.tell(stream.Event{Why: string(why)})
 	}
 	if f.Peek {
 		e, err := look(run)
 		e.Began = info.ModTime()
 		return errors.Join(err, to.tell(e))
 	}
-	if err := to.tell(wire.Event{Began: info.ModTime()}); err != nil {
+	if err := to.tell(stream.Event{Began: info.ModTime()}); err != nil {
 		return err
 	}
-	go listen(in, run)
+	if began, err := os.ReadFile(filepath.Join(run, "key")); err == nil && string(began) == j.Key {
+		go listen(in, run)
+	}
 	end, err := follow(run, f.Skip, to)
 	if err != nil {
 		return err
@@ -162,7 +250,7 @@ func listen(in *bufio.Reader, run string) {
 		switch line, err := in.ReadSlice('\n'); {
 		case err != nil:
 			return
-		case string(line) == wire.Stop:
+		case string(line) == stream.Stop:
 			stop(run)
 		}
 	}
@@ -174,18 +262,18 @@ type chunks struct {
 	to io.Writer
 }
 
-func (c *chunks) write(s wire.Stream, b []byte) error {
+func (c *chunks) write(s stream.Stream, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return wire.WriteChunk(c.to, s, b)
+	return stream.WriteChunk(c.to, s, b)
 }
 
-func (c *chunks) tell(e wire.Event) error {
+func (c *chunks) tell(e stream.Event) error {
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	return c.write(wire.Tell, raw)
+	return c.write(stream.Tell, raw)
 }
 
 // begin checks an action, and notes that it begins, once. Its errors follow "was not run: ".
@@ -199,6 +287,8 @@ func begin(j wire.Job, u *user.User, run string, raw []byte) (a wire.Action, err
 		return a, err
 	case len(a.Steps) > 0:
 		return a, errors.New("a plan is run step by step")
+	case !isHost(a.Target):
+		return a, errors.New("it was approved for another host, which has another key")
 	case a.User != u.Username:
 		return a, fmt.Errorf("it was approved for the account %s, and this is %s", a.User, u.Username)
 	}
@@ -212,7 +302,7 @@ func begin(j wire.Job, u *user.User, run string, raw []byte) (a wire.Action, err
 		return a, fmt.Errorf("the host can't note it (%w)", err)
 	}
 	// What was begun once is on disk before anything happens.
-	if err := errors.Join(os.WriteFile(filepath.Join(run, "action"), raw, 0o600), syncDir(filepath.Dir(run))); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(run, "key"), []byte(j.Key), 0o600), os.WriteFile(filepath.Join(run, "action"), raw, 0o600), syncDir(filepath.Dir(run))); err != nil {
 		return a, fmt.Errorf("the host can't note it (%w)", err)
 	}
 	return a, nil
@@ -236,6 +326,9 @@ func unchanged(a wire.Action) error {
 		if err != nil || len(raw) != sha256.Size {
 			continue // it says something else of the file
 		}
+		if err := fixed(name); err != nil {
+			return err
+		}
 		f, err := os.Open(name)
 		if err != nil {
 			return fmt.Errorf("%s can't be read any more", name)
@@ -244,6 +337,39 @@ func unchanged(a wire.Action) error {
 		_, err = io.Copy(h, f)
 		if err = errors.Join(err, f.Close()); err != nil || !bytes.Equal(h.Sum(nil), raw) {
 			return fmt.Errorf("%s changed after it was approved", name)
+		}
+	}
+	return nil
+}
+
+// fixed reports why what a path leads to may change between this look and the next, by others than root
+// and this account.
+func fixed(name string) error {
+	left := strings.Split(name, "/")
+	for at, links := "/", 0; len(left) > 0; {
+		part := left[0]
+		left = left[1:]
+		var st, in unix.Stat_t
+		next := filepath.Join(at, part)
+		if err := errors.Join(unix.Lstat(at, &in), unix.Lstat(next, &st)); err != nil {
+			return fmt.Errorf("%s can't be read any more", name)
+		}
+		foreign := func(uid uint32) bool { return uid != 0 && int(uid) != os.Getuid() }
+		link := st.Mode&unix.S_IFMT == unix.S_IFLNK
+		// Nobody else can exchange what lies in a directory such as /tmp.
+		if foreign(st.Uid) || foreign(in.Uid) || in.Mode&0o022 != 0 && in.Mode&unix.S_ISVTX == 0 || !link && len(left) == 0 && st.Mode&0o022 != 0 {
+			return fmt.Errorf("others than root and this account can change %s at %s, so it may not stay what was approved; take their rights away or move it", name, next)
+		}
+		if at = next; !link {
+			continue
+		}
+		to, err := os.Readlink(next)
+		if links++; err != nil || links > 40 {
+			return fmt.Errorf("%s can't be read any more", name)
+		}
+		at, left = filepath.Dir(next), append(strings.Split(to, "/"), left...)
+		if filepath.IsAbs(to) {
+			at = "/"
 		}
 	}
 	return nil
@@ -276,20 +402,20 @@ const (
 func supervise(a wire.Action, u *user.User, run string, limit time.Duration, to *chunks) error {
 	alive, err := hold(run)
 	var c *exec.Cmd
-	var streams []stream
+	var streams []output
 	if err == nil {
 		defer func() { _ = alive.Close() }() // it holds nothing but the lock
 		c, streams, err = start(a, u, run)
 	}
 	if err != nil {
-		why := errors.Join(os.WriteFile(filepath.Join(run, "why"), []byte(err.Error()), 0o600), to.tell(wire.Event{Why: err.Error()}))
+		why := errors.Join(os.WriteFile(filepath.Join(run, "why"), []byte(err.Error()), 0o600), to.tell(stream.Event{Why: err.Error()}))
 		return why
 	}
-	_ = to.tell(wire.Event{Began: time.Now()}) // nobody may be listening any more, here and below
+	_ = to.tell(stream.Event{Began: time.Now()}) // nobody may be listening any more, here and below
 	done := make(chan struct{}, len(streams))
 	for i, s := range streams {
 		go func() {
-			s.copy([]wire.Stream{wire.Out, wire.Err}[i], to)
+			s.copy([]stream.Stream{stream.Out, stream.Err}[i], to)
 			done <- struct{}{}
 		}()
 	}
@@ -314,21 +440,21 @@ func supervise(a wire.Action, u *user.User, run string, limit time.Duration, to 
 	if err := os.WriteFile(end+".new", []byte(strconv.Itoa(code)), 0o600); err == nil {
 		_ = os.Rename(end+".new", end)
 	}
-	_ = to.tell(wire.Event{Ended: time.Now(), Code: code})
+	_ = to.tell(stream.Event{Ended: time.Now(), Code: code})
 	for ; open > 0; open-- { // what it left behind goes on writing
 		<-done
 	}
 	return nil
 }
 
-// stream is one of the streams of a command, and the file that keeps it.
-type stream struct {
+// output is one of the streams of a command, and the file that keeps it.
+type output struct {
 	from, file *os.File
 }
 
 // copy passes a stream on to its end, and keeps its beginning.
-func (s stream) copy(kind wire.Stream, to *chunks) {
-	buf, kept, listens := make([]byte, wire.MaxChunk), 0, true
+func (s output) copy(kind stream.Stream, to *chunks) {
+	buf, kept, listens := make([]byte, stream.MaxChunk), 0, true
 	for {
 		n, err := s.from.Read(buf)
 		if n > 0 && kept < keep {
@@ -347,7 +473,7 @@ func (s stream) copy(kind wire.Stream, to *chunks) {
 }
 
 // start starts the command of a run.
-func start(a wire.Action, u *user.User, run string) (*exec.Cmd, []stream, error) {
+func start(a wire.Action, u *user.User, run string) (*exec.Cmd, []output, error) {
 	if err := enter(a); err != nil {
 		return nil, nil, err
 	}
@@ -361,7 +487,7 @@ func start(a wire.Action, u *user.User, run string) (*exec.Cmd, []stream, error)
 	c := exec.CommandContext(context.Background(), argv[0], argv[1:]...) //nolint:gosec // what people approved; stop ends it
 	c.Env = backend.Environ(backend.Caps{User: u.Username, Home: u.HomeDir})
 	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	var streams []stream
+	var streams []output
 	for _, name := range []string{"out", "err"} {
 		f, err := os.OpenFile(filepath.Join(run, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
@@ -377,7 +503,7 @@ func start(a wire.Action, u *user.User, run string) (*exec.Cmd, []stream, error)
 		} else {
 			c.Stderr = w
 		}
-		streams = append(streams, stream{r, f})
+		streams = append(streams, output{r, f})
 	}
 	if err := c.Start(); err != nil {
 		return nil, nil, fmt.Errorf("it can't be started: %w", err)
@@ -427,19 +553,19 @@ func supervised(run string) bool {
 }
 
 // look says how a run is.
-func look(run string) (wire.Event, error) {
+func look(run string) (stream.Event, error) {
 	held := supervised(run) // before the look at its end, which comes first
 	name := filepath.Join(run, "end")
 	raw, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return wire.Event{Lost: !held}, nil
+		return stream.Event{Lost: !held}, nil
 	}
 	info, bad := os.Stat(name)
 	if err = errors.Join(err, bad); err != nil {
-		return wire.Event{}, err
+		return stream.Event{}, err
 	}
 	code, err := strconv.Atoi(string(raw))
-	return wire.Event{Ended: info.ModTime(), Code: code, Lost: err != nil}, nil
+	return stream.Event{Ended: info.ModTime(), Code: code, Lost: err != nil}, nil
 }
 
 const (
@@ -448,9 +574,9 @@ const (
 )
 
 // follow passes on what a run prints until it has ended, and says how it did.
-func follow(run string, skip [2]int64, to *chunks) (wire.Event, error) {
+func follow(run string, skip [2]int64, to *chunks) (stream.Event, error) {
 	wait := pause
-	buf := make([]byte, wire.MaxChunk)
+	buf := make([]byte, stream.MaxChunk)
 	files := [2]*os.File{}
 	defer func() {
 		for _, f := range files {
@@ -475,8 +601,8 @@ func follow(run string, skip [2]int64, to *chunks) (wire.Event, error) {
 				if n > 0 {
 					some = true
 					skip[i] += int64(n)
-					if err := to.write(wire.Stream(i+1), buf[:n]); err != nil {
-						return wire.Event{}, err
+					if err := to.write(stream.Stream(i+1), buf[:n]); err != nil {
+						return stream.Event{}, err
 					}
 				}
 				if err != nil || n == 0 {

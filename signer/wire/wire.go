@@ -1,20 +1,17 @@
-// Package wire is what the bot, the signer and the runner on a host say to each other: the request
+// Package wire is what the bot, the signer and the runner on a host have in common: the request
 // for a certificate, the command that a certificate forces, and an action as people's devices signed
 // it.
 package wire
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Kind is what a certificate is for.
@@ -24,7 +21,7 @@ type Kind string
 const (
 	Watch  Kind = "watch"  // to look at the host, as an account that can change nothing
 	Change Kind = "change" // to run one approved action, once
-	Follow Kind = "follow" // to read what an action that was let run prints, and to stop it
+	Follow Kind = "follow" // to read what an action that was let run prints; who began it may stop it, too
 )
 
 // MaxRequest is how long a request may be, in bytes.
@@ -61,6 +58,8 @@ type Reply struct {
 	// Authorities are the public keys of the authority, as lines of authorized_keys: that of now, and
 	// the next one during a rotation. For a GET.
 	Authorities []string `json:"authorities,omitempty"`
+	// Nonce is what a vote must hold to be fresh (passkey.Statement.Fresh). For a GET.
+	Nonce string `json:"nonce,omitempty"`
 }
 
 // digestVersion is that of approvals.Action.Digest, which a test compares.
@@ -129,15 +128,25 @@ var name = regexp.MustCompile(`^[a-z0-9]{10}(\.[1-9][0-9]{0,3})?$`)
 type Job struct {
 	Kind   Kind
 	Name   string // of the run
+	Key    string // names the key that the certificate is for; of Change and Follow
 	Digest string // of the action
 }
 
 // Command is the command for sshd, given where the runner is. Nothing in it needs quotes.
 func (j Job) Command(runner string) string {
-	return strings.TrimRight(strings.Join([]string{runner, string(j.Kind), j.Name, j.Digest}, " "), " ")
+	return strings.TrimRight(strings.Join([]string{runner, string(j.Kind), j.Name, j.Key, j.Digest}, " "), " ")
 }
 
 var digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// KeyName names a public key in a job.
+func KeyName(key []byte) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:])
+}
+
+// State is the directory of the runner's records on a host, with a subdirectory for each account.
+const State = "/var/lib/countersign-runner"
 
 // ParseJob reads the runner's arguments.
 func ParseJob(args []string) (Job, error) {
@@ -145,85 +154,22 @@ func ParseJob(args []string) (Job, error) {
 	if len(args) > 0 {
 		j.Kind = Kind(args[0])
 	}
-	want := map[Kind]int{Watch: 1, Follow: 2, Change: 3}[j.Kind]
+	want := map[Kind]int{Watch: 1, Follow: 3, Change: 4}[j.Kind]
 	if want == 0 || len(args) != want {
-		return Job{}, errors.New("the arguments are watch, change NAME DIGEST, or follow NAME")
+		return Job{}, errors.New("the arguments are watch, change NAME KEY DIGEST, or follow NAME KEY; the signer and the runner are of different versions, so enroll the host again")
 	}
 	if want > 1 {
 		if j.Name = args[1]; !name.MatchString(j.Name) {
 			return Job{}, fmt.Errorf("%q is no name of a run", j.Name)
 		}
+		if j.Key = args[2]; !digest.MatchString(j.Key) {
+			return Job{}, fmt.Errorf("%q names no key", j.Key)
+		}
 	}
-	if want > 2 {
-		if j.Digest = args[2]; !digest.MatchString(j.Digest) {
+	if want > 3 {
+		if j.Digest = args[3]; !digest.MatchString(j.Digest) {
 			return Job{}, fmt.Errorf("%q is no digest", j.Digest)
 		}
 	}
 	return j, nil
-}
-
-// Frame is what the bot sends a runner first, as a line of JSON, before the bytes of the action.
-type Frame struct {
-	Action int `json:"action"`          // how many bytes follow
-	Limit  int `json:"limit,omitempty"` // seconds after which the command is ended; 0 is none
-	// Skip are bytes of each stream that the bot has already; it is for Follow.
-	Skip [2]int64 `json:"skip,omitempty"`
-	// Peek asks only how the run is now.
-	Peek bool `json:"peek,omitempty"`
-}
-
-// Stop is the line that ends a run.
-const Stop = "stop\n"
-
-// Stream is what a chunk of a runner's output is.
-type Stream byte
-
-// The streams.
-const (
-	Out Stream = 1 + iota
-	Err
-	Tell // an Event, as JSON
-)
-
-// Event is what a runner says of a run.
-type Event struct {
-	Began time.Time `json:"began,omitzero"`
-	Why   string    `json:"why,omitempty"`  // it was not run, as a clause that follows "was not run: "
-	None  bool      `json:"none,omitempty"` // the host has no record of it
-	// Ended is set with the exit code; 128+n is a signal. Lost means that nothing tells how it ended.
-	Ended time.Time `json:"ended,omitzero"`
-	Code  int       `json:"code,omitempty"`
-	Lost  bool      `json:"lost,omitempty"`
-}
-
-// MaxChunk is how long a chunk may be, in bytes.
-const MaxChunk = 64 << 10
-
-// WriteChunk writes a chunk: its stream, its length in four bytes, and its bytes.
-func WriteChunk(w io.Writer, s Stream, b []byte) error {
-	for {
-		n := min(len(b), MaxChunk)
-		head := []byte{byte(s), 0, 0, 0, 0}
-		binary.BigEndian.PutUint32(head[1:], uint32(n))
-		if _, err := w.Write(append(head, b[:n]...)); err != nil {
-			return err
-		}
-		if b = b[n:]; len(b) == 0 {
-			return nil
-		}
-	}
-}
-
-// ReadChunk reads a chunk into buf, which has MaxChunk bytes.
-func ReadChunk(r io.Reader, buf []byte) (Stream, []byte, error) {
-	var head [5]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, nil, err
-	}
-	n := binary.BigEndian.Uint32(head[1:])
-	if n > MaxChunk || head[0] < byte(Out) || head[0] > byte(Tell) {
-		return 0, nil, errors.New("the host answers with something else than a runner does")
-	}
-	_, err := io.ReadFull(r, buf[:n])
-	return Stream(head[0]), buf[:n], err
 }

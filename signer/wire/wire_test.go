@@ -30,14 +30,14 @@ func TestADigestIsThatOfTheAction(t *testing.T) {
 
 func TestAJobIsReadAsItWasWritten(t *testing.T) {
 	for _, j := range []wire.Job{
-		{Kind: wire.Watch}, {Kind: wire.Follow, Name: "aaaaaaaaaa.12"}, {Kind: wire.Change, Name: "aaaaaaaaaa", Digest: wire.Digest(nil)},
+		{Kind: wire.Watch}, {Kind: wire.Follow, Name: "aaaaaaaaaa.12", Key: wire.KeyName(nil)}, {Kind: wire.Change, Name: "aaaaaaaaaa", Key: wire.KeyName(nil), Digest: wire.Digest(nil)},
 	} {
 		got, err := wire.ParseJob(splitWords(j.Command("/runner"))[1:])
 		if err != nil || got != j {
 			t.Errorf("%+v: %+v %v", j, got, err)
 		}
 	}
-	for _, bad := range [][]string{nil, {"watch", "x"}, {"change", "aaaaaaaaaa"}, {"follow", "../aaaaaaa"}, {"follow", "aaaaaaaaaa.0"}, {"change", "aaaaaaaaaa", "00"}, {"supervise", "/x"}} {
+	for _, bad := range [][]string{nil, {"watch", "x"}, {"change", "aaaaaaaaaa"}, {"follow", "aaaaaaaaaa"}, {"follow", "../aaaaaaa", wire.KeyName(nil)}, {"follow", "aaaaaaaaaa.0", wire.KeyName(nil)}, {"follow", "aaaaaaaaaa", "x"}, {"change", "aaaaaaaaaa", wire.KeyName(nil), "00"}, {"supervise", "/x"}} {
 		if _, err := wire.ParseJob(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
@@ -58,24 +58,6 @@ func FuzzReadAction(f *testing.F) {
 		a, err := wire.ReadAction(raw)
 		if err == nil && len(a.Steps) == 0 && (a.Kind != "shell" || a.Pane != "" || a.Session != "" || len(a.Bytes) == 0) {
 			t.Fatalf("%+v", a)
-		}
-	})
-}
-
-// FuzzReadChunk: a host can't make the bot read more than a chunk.
-func FuzzReadChunk(f *testing.F) {
-	f.Add([]byte{1, 0, 0, 0, 1, 'x'})
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		r := bytes.NewReader(raw)
-		buf := make([]byte, wire.MaxChunk)
-		for {
-			s, b, err := wire.ReadChunk(r, buf)
-			if err != nil {
-				return
-			}
-			if s < wire.Out || s > wire.Tell || len(b) > wire.MaxChunk {
-				t.Fatalf("%d %d", s, len(b))
-			}
 		}
 	})
 }

@@ -28,6 +28,7 @@ import (
 // the process.
 type Guard struct {
 	sockets    []string
+	below      string // the directory whose sockets are open, or ""
 	inet       bool
 	files      bool
 	landlocked bool
@@ -473,7 +474,7 @@ func (g *Guard) bind(n *notification, valid func() bool) answer {
 // connects itself, with the address that it has read and the socket that it has looked
 // at, so that the process cannot put another one in between.
 func (g *Guard) connect(_ int, n *notification, valid func() bool) answer {
-	if len(g.sockets) == 0 && g.inet && valid() {
+	if len(g.sockets) == 0 && g.below == "" && g.inet && valid() {
 		return continueAnswer // a Unix socket can be one of a pair only, which is connected
 	}
 	own, f := socket(n)
@@ -494,6 +495,9 @@ func (g *Guard) connect(_ int, n *notification, valid func() bool) answer {
 	}
 	name, _, _ := bytes.Cut(raw[2:], []byte{0})
 	p := string(name)
+	if g.below != "" && p != "" {
+		return returned(g.connectBelow(own, n.pid, p))
+	}
 	if p == "" || !slices.Contains(g.sockets, p) {
 		if p != "" && !slices.Contains(resolver, p) {
 			g.hit(backend.HitConnect, p)

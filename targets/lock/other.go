@@ -40,5 +40,8 @@ func (*Guard) Of(int) bool { return false }
 // Expendable does nothing.
 func Expendable(int) {}
 
-// Confine reports that this system can't.
-func Confine(...string) (bool, error) { return false, nil }
+// Exec refuses: this system has no lock.
+func Exec(string, string, []string, []string) error { return ErrUnsupported }
+
+// Serve refuses: this system has no lock.
+func Serve(string, *exec.Cmd, func(), func(int)) error { return ErrUnsupported }

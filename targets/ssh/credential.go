@@ -19,7 +19,7 @@ import (
 
 	xssh "golang.org/x/crypto/ssh"
 
-	proto "countersign/signer/wire"
+	"countersign/signer/stream"
 	"countersign/targets/backend"
 	"countersign/targets/follow"
 )
@@ -91,7 +91,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 		return nil, fmt.Errorf("ssh: %s takes no credential for each approval", t.c.Name)
 	}
 	var action []byte
-	frame := proto.Frame{}
+	frame := stream.Frame{}
 	if at, ok := ctx.Deadline(); ok {
 		frame.Limit = int((time.Until(at) + limitSlack).Seconds()) + 1
 	}
@@ -99,7 +99,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 		cert, action, err = t.credential.from.Change(ctx, s.Approval, key)
 		return cert, err
 	}
-	p, first, err := t.startRun(ctx, s, get, func() (proto.Frame, []byte) { frame.Action = len(action); return frame, action })
+	p, first, err := t.startRun(ctx, s, get, func() (stream.Frame, []byte) { frame.Action = len(action); return frame, action })
 	switch {
 	case err != nil:
 		return nil, err
@@ -120,7 +120,7 @@ func (t *Target) Follow(ctx context.Context, mark string, s backend.Spec) (backe
 	if t.credential == nil {
 		return t.Machine.Follow(ctx, mark, s)
 	}
-	p, first, err := t.find(ctx, mark, s, proto.Frame{})
+	p, first, err := t.find(ctx, mark, s, stream.Frame{})
 	switch {
 	case err != nil:
 		return nil, err
@@ -137,7 +137,7 @@ func (t *Target) Testify(ctx context.Context, mark string) (backend.Testimony, e
 	if t.credential == nil {
 		return t.Machine.Testify(ctx, mark)
 	}
-	p, e, err := t.find(ctx, mark, backend.Spec{}, proto.Frame{Peek: true})
+	p, e, err := t.find(ctx, mark, backend.Spec{}, stream.Frame{Peek: true})
 	if err != nil {
 		return backend.Testimony{}, err
 	}
@@ -254,16 +254,16 @@ func (t *Target) owned(run func()) {
 }
 
 // find connects to a run.
-func (t *Target) find(ctx context.Context, mark string, s backend.Spec, f proto.Frame) (*runProcess, proto.Event, error) {
+func (t *Target) find(ctx context.Context, mark string, s backend.Spec, f stream.Frame) (*runProcess, stream.Event, error) {
 	get := func(key string) (string, error) { return t.credential.from.Follow(ctx, mark, key) }
-	return t.startRun(ctx, s, get, func() (proto.Frame, []byte) { return f, nil })
+	return t.startRun(ctx, s, get, func() (stream.Frame, []byte) { return f, nil })
 }
 
 // startRun logs in with the certificate that get returns, sends the runner what it needs, and returns what it
 // says first. An error wraps backend.ErrLost if something may have begun.
 func (t *Target) startRun(
-	ctx context.Context, s backend.Spec, get func(key string) (string, error), send func() (proto.Frame, []byte),
-) (_ *runProcess, first proto.Event, err error) {
+	ctx context.Context, s backend.Spec, get func(key string) (string, error), send func() (stream.Frame, []byte),
+) (_ *runProcess, first stream.Event, err error) {
 	c, err := t.connectRun(ctx, get)
 	if err != nil {
 		return nil, first, fmt.Errorf("%s: %w", t.c.Name, err)
@@ -291,7 +291,7 @@ func (t *Target) startRun(
 	if err != nil {
 		return nil, first, err
 	}
-	p.stdout = bufio.NewReaderSize(out, proto.MaxChunk)
+	p.stdout = bufio.NewReaderSize(out, stream.MaxChunk)
 	if err := session.Start("countersign"); err != nil { // what the certificate forces is run instead
 		return nil, first, fmt.Errorf("%s doesn't run the command that its certificate forces: %w", t.c.Name, err)
 	}
@@ -366,21 +366,21 @@ func (p *runProcess) end() {
 }
 
 // next reads until the runner says something, and passes on what the run prints.
-func (p *runProcess) next() (e proto.Event, err error) {
-	buf := make([]byte, proto.MaxChunk)
-	to := map[proto.Stream]io.Writer{proto.Out: p.spec.Stdout, proto.Err: p.spec.Stderr}
+func (p *runProcess) next() (e stream.Event, err error) {
+	buf := make([]byte, stream.MaxChunk)
+	to := map[stream.Stream]io.Writer{stream.Out: p.spec.Stdout, stream.Err: p.spec.Stderr}
 	for {
-		stream, b, err := proto.ReadChunk(p.stdout, buf)
+		kind, b, err := stream.ReadChunk(p.stdout, buf)
 		if err != nil {
 			return e, err
 		}
-		if stream == proto.Tell {
+		if kind == stream.Tell {
 			err := json.Unmarshal(b, &e)
 			return e, err
 		}
-		if w := to[stream]; w != nil {
+		if w := to[kind]; w != nil {
 			if _, err := w.Write(b); err != nil {
-				to[stream] = nil // a writer that fails doesn't end the process
+				to[kind] = nil // a writer that fails doesn't end the process
 			}
 		}
 	}
@@ -394,7 +394,7 @@ func (p *runProcess) read(done func()) {
 	go func() {
 		select {
 		case <-p.killed:
-			_, _ = io.WriteString(p.stdin, proto.Stop)
+			_, _ = io.WriteString(p.stdin, stream.Stop)
 		case <-p.over:
 		}
 	}()

@@ -14,6 +14,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/register"
 	"countersign/store"
 )
 
@@ -165,7 +166,7 @@ func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time
 		return passkey.Proof{}, passkey.Statement{}, ErrNotYet
 	}
 	p := passkey.Proof{
-		Statement: a.Statement, Response: passkey.Plain(response), Shown: a.Shown, Site: b.Site,
+		Statement: a.Statement, Response: plainAnswer(response), Shown: a.Shown, Site: b.Site,
 		KeyID: k.ID, Public: k.Public, KeyOwner: k.Owner, KeyBy: k.By, KeyAdded: k.Added,
 	}
 	count, err := p.Check()
@@ -214,7 +215,7 @@ func (b Book) Add(tx store.Tx, owner, name string, response []byte, now time.Tim
 	if len(response) > maxAnswer {
 		return passkey.Key{}, ErrLong
 	}
-	k, err := passkey.Register(b.Site, f.Challenge, response)
+	k, err := register.Key(b.Site, f.Challenge, response)
 	if err != nil {
 		return passkey.Key{}, err
 	}
@@ -263,4 +264,27 @@ func (b Book) Remove(tx store.Tx, id string) (passkey.Key, bool) {
 		tx.Delete(keyKey(id))
 	}
 	return k, ok
+}
+
+// plainAnswer is a browser's answer with nothing but what is checked.
+func plainAnswer(response []byte) json.RawMessage {
+	var r struct {
+		ID       string `json:"id"`
+		RawID    string `json:"rawId"`
+		Type     string `json:"type"`
+		Response struct {
+			Client    string `json:"clientDataJSON"`
+			Data      string `json:"authenticatorData"`
+			Signature string `json:"signature"`
+			User      string `json:"userHandle,omitempty"`
+		} `json:"response"`
+	}
+	if json.Unmarshal(response, &r) != nil {
+		return json.RawMessage("{}") // which holds nothing
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return raw
 }

@@ -1,4 +1,4 @@
-package passkey
+package register
 
 import (
 	_ "embed"
@@ -8,6 +8,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"countersign/approvals/passkey"
 )
 
 // vectors are those of the specification (https://www.w3.org/TR/webauthn-3/#sctn-test-vectors).
@@ -40,7 +42,7 @@ func TestTheSpecificationsVectors(t *testing.T) {
 	if err := json.Unmarshal(vectors, &all); err != nil {
 		t.Fatal(err)
 	}
-	s := Site{ID: "example.org", Origin: "https://example.org"}
+	s := passkey.Site{ID: "example.org", Origin: "https://example.org"}
 	answer := func(id hexes, response map[string]any) []byte {
 		raw, err := json.Marshal(map[string]any{"id": id.url(t), "rawId": id.url(t), "type": "public-key", "response": response})
 		if err != nil {
@@ -52,7 +54,7 @@ func TestTheSpecificationsVectors(t *testing.T) {
 	for _, v := range all {
 		t.Run(v.Section, func(t *testing.T) {
 			challenge, created := v.Create.Challenge.bytes(t), answer(v.Credential, map[string]any{"clientDataJSON": v.Create.Client.url(t), "attestationObject": v.Create.Object.url(t)})
-			made, err := register(s, challenge, created, false)
+			made, err := key(s, challenge, created, false)
 			switch {
 			case strings.Contains(string(v.Create.Client.bytes(t)), `"crossOrigin":true`):
 				if err == nil {
@@ -64,7 +66,7 @@ func TestTheSpecificationsVectors(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			}
-			if _, err := Register(s, challenge, created); err != nil && !errors.Is(err, ErrUnverified) {
+			if _, err := Key(s, challenge, created); err != nil && !errors.Is(err, passkey.ErrUnverified) {
 				t.Error(err)
 			}
 			signed := func(signature []byte) []byte {
@@ -72,15 +74,15 @@ func TestTheSpecificationsVectors(t *testing.T) {
 			}
 			challenge = v.Get.Challenge.bytes(t)
 			signature := v.Get.Signature.bytes(t)
-			if _, err := check(s, challenge, made.ID, made.Public, signed(signature), false); err != nil {
+			if _, err := passkey.Verify(s, challenge, made.ID, made.Public, signed(signature), false); err != nil {
 				t.Fatal(err)
 			}
 			const userVerified = 4
-			if _, err := check(s, challenge, made.ID, made.Public, signed(signature), true); (err == nil) != (v.Get.Data.bytes(t)[32]&userVerified != 0) {
+			if _, err := passkey.Verify(s, challenge, made.ID, made.Public, signed(signature), true); (err == nil) != (v.Get.Data.bytes(t)[32]&userVerified != 0) {
 				t.Errorf("with a check of the user: %v", err)
 			}
 			signature[len(signature)-1] ^= 1
-			if _, err := check(s, challenge, made.ID, made.Public, signed(signature), false); !errors.Is(err, ErrSignature) {
+			if _, err := passkey.Verify(s, challenge, made.ID, made.Public, signed(signature), false); !errors.Is(err, passkey.ErrSignature) {
 				t.Errorf("a signature with another bit: %v", err)
 			}
 			counted++
@@ -94,11 +96,11 @@ func TestTheSpecificationsVectors(t *testing.T) {
 func FuzzAnAnswerIsRefusedOrSigned(f *testing.F) {
 	f.Add([]byte(`{"id":"AA","rawId":"AA","type":"public-key","response":{"clientDataJSON":"e30","authenticatorData":"AA","signature":"AA","attestationObject":"oA"}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		s := Site{ID: "example.org", Origin: "https://example.org"}
-		if _, err := check(s, []byte("x"), KeyOf(raw), []byte{0xa0}, raw, false); err == nil {
+		s := passkey.Site{ID: "example.org", Origin: "https://example.org"}
+		if _, err := passkey.Verify(s, []byte("x"), passkey.KeyOf(raw), []byte{0xa0}, raw, false); err == nil {
 			t.Error("a signature by no key counts")
 		}
-		if _, err := Register(s, []byte("a challenge that is not in it"), raw); err == nil {
+		if _, err := Key(s, []byte("a challenge that is not in it"), raw); err == nil {
 			t.Error("an answer to another challenge counts")
 		}
 	})
