@@ -139,6 +139,18 @@ func New(name string, o *Options) (*Machine, error) {
 	return m, m.make()
 }
 
+// running is the directory for the notes of commands on this machine.
+func (m *Machine) running() string { return filepath.Join(m.opts.Env.DataDir, "running", m.Name) }
+
+// notes is the directory for the notes of commands, where they are.
+func (m *Machine) notes(o *Opened) string {
+	if m.Config.Kind != "local" {
+		return o.Caps.TempDir + "/countersign-" + o.Caps.User // targets/remote
+	}
+	at, _ := filepath.Abs(m.running())
+	return at
+}
+
 // Options are those that it was made with.
 func (m *Machine) Options() *Options { return m.opts }
 
@@ -152,7 +164,7 @@ func (m *Machine) make() error {
 	m.Config.Dir = cmp.Or(m.Config.Dir, m.opts.Dir)
 	lo := local.Options{Name: m.Name, Dir: m.Config.Dir, Untried: m.opts.Untried, Launcher: m.opts.Launcher}
 	if !m.opts.Single {
-		lo.Notes = filepath.Join(m.opts.Env.DataDir, "running", m.Name)
+		lo.Notes = m.running()
 	}
 	if m.place() != m.Name {
 		lo.Host = m.opts.Replicas.Host()

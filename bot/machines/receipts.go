@@ -40,7 +40,9 @@ type keptLook struct {
 	Thread string         `json:"thread"`
 	At     time.Time      `json:"at"`
 	Before receipt.Before `json:"before"`
-	Mark   string         `json:"mark,omitempty"` // of the command's process
+	// Mark is that of the command's process, and Records the file in which its terminal notes when commands end.
+	Mark    string `json:"mark,omitempty"`
+	Records string `json:"records,omitempty"`
 }
 
 func lookKey(id approvals.ID) []byte { return store.Key("receipt", string(id)) }
@@ -164,7 +166,7 @@ func (r receipts) Begin(thread, call string) {
 }
 
 // Runs implements shell.Receipts.
-func (r receipts) Runs(ctx context.Context, thread, call, mark, process string) {
+func (r receipts) Runs(ctx context.Context, thread, call, mark, process, records string) {
 	id := approvals.NewID(thread, call)
 	w := r.m.watches.get(id, false)
 	if w == nil || !w.unused.Stop() {
@@ -179,7 +181,7 @@ func (r receipts) Runs(ctx context.Context, thread, call, mark, process string) 
 		r.m.opts.Log.Debug("a command has no receipt", "target", r.m.Name, "error", err)
 		return
 	}
-	w.At, w.Mark = time.Now(), mark
+	w.At, w.Mark, w.Records = time.Now(), mark, records
 	switch {
 	case w.recorded && process != "":
 		w.watch.Process(process)
@@ -251,10 +253,26 @@ func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w
 		return approvals.Receipt{}
 	}
 	report.Changes = slices.DeleteFunc(report.Changes, func(c receipt.Change) bool { // what the bot does itself
-		return w.Mark != "" && strings.Contains(c.Path, w.Mark) || strings.HasPrefix(c.Path, o.Caps.TempDir+"/countersign-") ||
-			!report.Recorded && own != nil && own(c.Path) || rec.Action.Session != "" && strings.HasSuffix(c.Path, "_history")
+		return r.made(o, id, w.keptLook, c) || !report.Recorded && own != nil && own(c.Path)
 	})
 	return impact.Receipt(rec.Action, rec.Preview, report)
+}
+
+// made reports whether the bot itself made a change for a command: in its note of the command, by deleting old notes,
+// in the records of its terminal, or in what it keeps to undo it.
+func (r receipts) made(o *Opened, id approvals.ID, l keptLook, c receipt.Change) bool {
+	dir, name := path.Split(c.Path)
+	switch notes, copies := r.m.notes(o), copiesOf(o); {
+	case c.Path == notes || c.Path == copies:
+		return true
+	case dir == notes+"/" && c.Kind == receipt.Deleted:
+		return true
+	case dir == notes+"/" && l.Mark != "":
+		return slices.Contains([]string{l.Mark, l.Mark + ".out", l.Mark + ".err", l.Mark + ".pipe1", l.Mark + ".pipe2"}, name)
+	case dir == copies+"/":
+		return strings.HasPrefix(name, string(id)+"-")
+	}
+	return l.Records != "" && c.Path == l.Records
 }
 
 // directories are those of the files that people were shown, and the command's own.

@@ -17,7 +17,7 @@ import (
 
 // receipted is a conversation in which the model runs the script "work" in a directory, whose last line only
 // works outside of a rehearsal.
-func receipted(t *testing.T, config, extra string) (c *chatter, dir string) {
+func receipted(t *testing.T, config, extra string, env ...string) (c *chatter, dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "only root can record")
@@ -27,7 +27,7 @@ func receipted(t *testing.T, config, extra string) (c *chatter, dir string) {
 	if err := os.WriteFile(filepath.Join(dir, "work"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return newCrew(t, part{"work", []turn{{text: "I do it.", calls: []call{shell("sh " + dir + "/work")}}}}).enter(t, config), dir
+	return newCrew(t, part{"work", []turn{{text: "I do it.", calls: []call{shell("sh " + dir + "/work")}}}}).enter(t, config, env...), dir
 }
 
 // runs approves the open card, and returns it when the command has ended.
@@ -39,9 +39,14 @@ func (c *chatter) runs(want string) string {
 }
 
 func TestACommandThatDoesWhatItsRehearsalShowedIsAsApproved(t *testing.T) {
-	for name, config := range map[string]string{"plain": plainConfig, "terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
+	terminal := strings.Replace(plainConfig, "tmux: false, ", "", 1)
+	for name, config := range map[string]string{"plain": plainConfig, "terminal": terminal, "terminal elsewhere": terminal} {
 		t.Run(name, func(t *testing.T) {
-			c, dir := receipted(t, config, "true")
+			var env []string
+			if name == "terminal elsewhere" {
+				env = append(env, "TMUX_TMPDIR="+shortDir(t))
+			}
+			c, dir := receipted(t, config, "true", env...)
 			c.previewed("work", "creates "+filepath.Join(dir, "result"))
 			if got := c.runs("exit 0"); !strings.Contains(got, "exit 0 · as approved") || strings.Contains(got, "Also") {
 				t.Error(got)
@@ -58,6 +63,25 @@ func TestACommandThatDoesMoreThanItsRehearsalShowedIsRed(t *testing.T) {
 			got := c.runs("exit 0")
 			if !strings.Contains(got, "Also: wrote "+filepath.Join(dir, ".ssh/authorized_keys")) || strings.Contains(got, "as approved") {
 				t.Error(got)
+			}
+		})
+	}
+}
+
+// Names that look like the bot's own files, and are none of this run's, hide nothing.
+func TestFilesThatImitateTheBotsOwnAreRed(t *testing.T) {
+	own := "/tmp/countersign-" + strings.ToLower(rand.Text())
+	t.Cleanup(func() { _ = os.Remove(own) })
+	mark := `m=$(tr '\0' '\n' </proc/$PPID/cmdline | sed -n 's|.*/running/local/||p' | head -n1); `
+	for name, config := range map[string]string{"plain": plainConfig, "terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
+		t.Run(name, func(t *testing.T) {
+			c, dir := receipted(t, config, mark+"echo x >DIR/1$m; echo x >DIR/2_history; echo x >"+own)
+			c.previewed("work", "creates "+filepath.Join(dir, "result"))
+			got := c.runs("Also: ")
+			for _, want := range []string{filepath.Join(dir, "1"), filepath.Join(dir, "2_history"), own} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s isn't told: %s", want, got)
+				}
 			}
 		})
 	}

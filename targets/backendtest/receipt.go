@@ -51,6 +51,14 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 			t.Errorf("%+v", r.Left)
 		}
 	})
+	t.Run("a process whose name is rows", func(t *testing.T) {
+		dir := scratch(t, tgt)
+		r := receiptOf(t, tgt, caps, recorded, dir, `exec >/dev/null 2>&1; setsid perl -e '$0 = "x\nfiles\n"; open(F,">there"); close F; sleep 9' & while [ ! -e there ]; do sleep 0.05; done`)
+		defer sh(t, tgt, backend.Spec{Shell: "pkill -f '^x.files'; true"})
+		if !slices.ContainsFunc(r.Left, func(p receipt.Process) bool { return p.Name == "x?files?" }) || happened(dir, r) == "" {
+			t.Errorf("%+v", r)
+		}
+	})
 	t.Run("a socket", func(t *testing.T) {
 		dir := scratch(t, tgt)
 		r := receiptOf(t, tgt, caps, recorded, dir, `exec >/dev/null 2>&1; setsid perl -e 'socket(S,2,1,0); bind(S,pack("SnNx8",2,0,2130706433)); listen(S,1); open(F,">there"); close F; sleep 8' & `+

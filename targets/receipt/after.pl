@@ -32,7 +32,7 @@ for my $p (grep { !/[^0-9]/ } readdir $d) {
   my ($at, $parent, $state, $name) = began($p) or next;
   print "q $p $name\n" if $parent == 1 && $at >= $ticks && $state !~ /[ZX]/;
 }
-print "files\n";
+print "\nfiles\n";
 walk($_, 12, $sec, $nsec) for "/etc", "/var/spool/cron", "/usr/local/bin", "/usr/local/sbin", "/usr/lib/systemd/system";
 walk($home, 2, $sec, $nsec);
 walk($_, 1, $sec, $nsec) for "/usr/bin", "/usr/sbin", "/boot", @dirs;

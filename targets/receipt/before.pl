@@ -47,6 +47,6 @@ for (lines("/proc/self/mountinfo")) {
   $had{$f[2]} = 1;
 }
 none() if !%root;
-print "ready\n";
+print "\nready\n";
 
 eval shift @ARGV;

@@ -1,13 +1,13 @@
 # What the programs of this package have in common: it is the beginning of each. It uses no module, not even
 # strict, since who waits for a command waits for it.
 #
-# They print lines: t (the clocks, for after.pl), u (a unit), p (a socket that listens), m (a mount), k (a module
+# A word that says how far a program is has an empty line before it. They print lines: t (the clocks, for after.pl), u (a unit), p (a socket that listens), m (a mount), k (a module
 # of the kernel), q (a process). Behind the line "files" are rows with zero bytes at their ends: "w" (its
 # content), "a" (its attributes), "d" (it is gone) or "n" (its names, of a directory), a space, and the path;
 # "o", if something was missed. An empty row and "z" are the last.
 $| = 1;
 sub none {
-  print "none\n";
+  print "\nnone\n";
   exit;
 }
 
@@ -26,9 +26,11 @@ sub lines {
 
 # When a process began, in ticks since the machine did.
 sub began {
-  my ($stat) = lines("/proc/$_[0]/stat") or return;
+  my $stat = join "", lines("/proc/$_[0]/stat") or return;
   my @f = split / /, substr $stat, rindex($stat, ")") + 2;
-  return ($f[19], $f[1], $f[0], $stat =~ /\((.*)\)/s);
+  my ($name) = $stat =~ /\((.*)\)/s;
+  $name =~ tr/\n\0/??/; # a program chooses it, and it stays in its row
+  return ($f[19], $f[1], $f[0], $name);
 }
 
 # The addresses of a family that something listens on for TCP (sock_diag(7)): /proc/net/tcp costs more.

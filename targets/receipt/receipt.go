@@ -114,7 +114,7 @@ type Watch struct {
 func Prepare(ctx context.Context, t Target, env []string) (*Watch, error) {
 	ctx, end := context.WithCancel(ctx)
 	in := &input{next: make(chan told, 1), over: ctx.Done()}
-	w := &Watch{out: newOutput("ready\n", "none\n"), in: in, end: end, ended: make(chan struct{})}
+	w := &Watch{out: newOutput("\nready\n", "\nnone\n"), in: in, end: end, ended: make(chan struct{})}
 	p, err := t.Start(ctx, backend.Spec{Argv: []string{"perl", "-e", lookProgram + beforeProgram, recordProgram}, Dir: "/", Env: env, Stdin: in, Stdout: w.out})
 	if err != nil {
 		end()
@@ -154,7 +154,7 @@ func (w *Watch) Ready(ctx context.Context) (b Before, recorded bool, err error) 
 	if s.at == "" {
 		return b, false, errNone
 	}
-	w.before, w.recorded = Before{State: s.state, At: s.at}, bytes.HasSuffix(raw, []byte("ready\n"))
+	w.before, w.recorded = Before{State: s.state, At: s.at}, bytes.HasSuffix(raw, []byte("\nready\n"))
 	if !w.recorded {
 		w.Drop()
 	}
@@ -183,7 +183,7 @@ func (w *Watch) End(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	_, after, _ := bytes.Cut(raw, []byte("ready\nend\n"))
+	_, after, _ := bytes.Cut(raw, []byte("\nready\n\nend\n"))
 	var s sheet
 	s.read(after)
 	if !s.whole {
@@ -281,7 +281,7 @@ type sheet struct {
 }
 
 func (s *sheet) read(raw []byte) {
-	text, files, _ := bytes.Cut(raw, []byte("files\n"))
+	text, files, _ := bytes.Cut(raw, []byte("\nfiles\n"))
 	for line := range strings.Lines(string(text)) {
 		kind, what, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		switch kind {

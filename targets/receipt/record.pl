@@ -150,7 +150,7 @@ for (my $end = 0; $end < 2;) {
   }
 }
 exit if !$seen; # it never saw the command
-print "end\n";
+print "\nend\n";
 look();
 file(@$_) for @later;
 for my $p (keys %left) {
@@ -160,7 +160,7 @@ for my $p (keys %left) {
   next if $line eq "" || defined $announced && index($line, $announced) >= 0;
   print "q $p $name\n" if $state !~ /[ZX]/;
 }
-print "files\n";
+print "\nfiles\n";
 for (@order) {
   my ($was, $mask) = @{$files{$_}};
   my ($is, $what) = newer($_, @now);

@@ -170,6 +170,8 @@ type Where struct {
 	// shows the command.
 	Prompt string `json:"prompt,omitempty"`
 	Apart  bool   `json:"apart,omitempty"` // standard error is captured apart
+	// Records is the file in which its shell notes when commands end. It isn't kept with the rest.
+	Records string `json:"-"`
 }
 
 // Testimony is what a pane knows of a command that nobody waited for.

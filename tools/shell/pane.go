@@ -45,7 +45,7 @@ func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, er
 	}
 	cmd.Before = func(w tmux.Where) error {
 		err := k.t.cfg.Sessions.Began(ctx, k.thread, k.id, k.ref, w)
-		k.runs(ctx, "", w.Shell)
+		k.runs(ctx, "", w.Shell, w.Records)
 		failpoint.Hit(failpoint.CommandNoted)
 		return err
 	}

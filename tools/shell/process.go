@@ -163,7 +163,7 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec, out *stream) (r
 			return res, lost, tools.NotRun("the command", "it could not be noted: %w", err)
 		}
 		failpoint.Hit(failpoint.CommandNoted)
-		k.runs(ctx, spec.Mark, "")
+		k.runs(ctx, spec.Mark, "", "")
 	}
 	target := k.t.cfg.Target
 	sctx := wctx

@@ -31,8 +31,9 @@ type Receipts interface {
 	// nothing runs soon.
 	Begin(thread, call string)
 	// Runs says what the command will be, right before it runs: the program that is started next with mark
-	// among its arguments, or what the process with this number does. It takes at most a fraction of a second.
-	Runs(ctx context.Context, thread, call, mark, process string)
+	// among its arguments, or what the process with this number does, which notes ends of commands in the file
+	// records. It takes at most a fraction of a second.
+	Runs(ctx context.Context, thread, call, mark, process, records string)
 	// Ended yields what the command of a call changed, which this or an earlier process of the bot began,
 	// within a few seconds; soon says that it takes milliseconds. The zero Receipt means that nobody looked.
 	Ended(ctx context.Context, thread, call string) (found <-chan approvals.Receipt, soon bool)
@@ -56,9 +57,9 @@ func (t *tool) noted(c tools.Call, a approvals.Action, run runFunc) runFunc {
 }
 
 // runs says what the call's command will be, right before it runs.
-func (k *call) runs(ctx context.Context, mark, process string) {
+func (k *call) runs(ctx context.Context, mark, process, records string) {
 	if !k.read && !k.wait.dispatch && k.t.cfg.Receipts != nil {
-		k.t.cfg.Receipts.Runs(ctx, k.thread, k.id, mark, process)
+		k.t.cfg.Receipts.Runs(ctx, k.thread, k.id, mark, process, records)
 	}
 }
 
