@@ -87,7 +87,7 @@ type Desk interface {
 	// Settle forgets what was noted of a call's run, in the transaction that stores its result.
 	// unknown means that the result does not tell what became of it.
 	Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool)
-	// Prepare makes what an action needs and what changes nothing, such as a thread's terminal,
+	// Prepare makes what an action needs and what changes nothing, such as a connection,
 	// while people decide about it. It does not wait.
 	Prepare(thread chat.ThreadID, a approvals.Action)
 	// Trial looks on the target how a change on trial ended, "" while it has not. Settle it first by keep:

@@ -1,6 +1,7 @@
 package approvals
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 )
@@ -19,7 +20,8 @@ const (
 // Caller is the program that asks on a person's behalf. The zero Caller is nobody.
 //
 // What a program says of itself is as true as the program: a rule may make its requests stricter by
-// it, and should trust it only as far as [Caller.Proven] says.
+// it, and should trust it only as far as [Caller.Proven] says. Way is never empty for a token that only
+// asks, and Program is the token's where Token is empty and By isn't.
 type Caller struct {
 	Way        Way    `json:"way,omitempty"`
 	Program    string `json:"program,omitempty"`    // what it calls itself: "Claude Code"
@@ -28,6 +30,10 @@ type Caller struct {
 	Ref        string `json:"ref,omitempty"`        // of that: "refs/heads/main"
 	// Proven says that an identity provider has signed Repository and Ref.
 	Proven bool `json:"proven,omitempty"`
+	// Token is the name of the token that asks, where that is not Program's alone: then only the token is
+	// known to be what it says. By identifies it, for limits.
+	Token string `json:"token,omitempty"`
+	By    string `json:"by,omitempty"`
 }
 
 // odd are the characters that the words of a caller can't have on a card.
@@ -42,8 +48,9 @@ func plainly(s string, n int) string {
 // Shown is the caller with words that a card can show: others are left out of them. A caller that
 // doesn't say what it is called is "another program".
 func (c Caller) Shown() Caller {
-	if c = (Caller{c.Way, plainly(c.Program, 60), plainly(c.Host, 60), plainly(c.Repository, 200), plainly(c.Ref, 100), c.Proven}); c.Way != "" && c.Program == "" {
-		c.Program = "another program"
+	c.Program, c.Host, c.Repository, c.Ref, c.Token = plainly(c.Program, 60), plainly(c.Host, 60), plainly(c.Repository, 200), plainly(c.Ref, 100), plainly(c.Token, 60)
+	if c.Way != "" && c.Program == "" {
+		c.Program = cmp.Or(c.Token, "another program")
 	}
 	return c
 }
@@ -51,6 +58,9 @@ func (c Caller) Shown() Caller {
 // String says who asks, as a part of a sentence: "the program Claude Code in github.com/acme/shop".
 // It is "" for nobody.
 func (c Caller) String() string {
+	if c.Way == "" && c.Token != "" {
+		return "the token " + c.Token
+	}
 	if c.Way == "" {
 		return ""
 	}
@@ -63,6 +73,9 @@ func (c Caller) String() string {
 		if c.Ref != "" {
 			s += " at " + strings.TrimPrefix(strings.TrimPrefix(c.Ref, "refs/heads/"), "refs/")
 		}
+	}
+	if c.Token != "" && c.Token != c.Program {
+		s += " with the token " + c.Token
 	}
 	return s
 }
@@ -78,6 +91,6 @@ func (c Caller) Facts(owner string) map[string]string {
 		owner = ""
 	}
 	return map[string]string{
-		"way": string(c.Way), "program": c.Program, "owner": owner, "host": c.Host, "repository": c.Repository, "ref": c.Ref, "proven": proven,
+		"way": string(c.Way), "program": c.Program, "owner": owner, "host": c.Host, "repository": c.Repository, "ref": c.Ref, "proven": proven, "token": c.Token,
 	}
 }

@@ -17,6 +17,9 @@ func TestACallersWordsFitACard(t *testing.T) {
 		{Caller{Way: WayHook}, "the program another program"},
 		{Caller{Way: WayHook, Program: "..//"}, "the program another program"},
 		{Caller{Way: WayJob, Program: "deploy", Repository: "github.com/acme/shop", Ref: "refs/heads/main", Proven: true}, "the job deploy in github.com/acme/shop at main"},
+		{Caller{Way: WayMCP, Program: "coder", Token: "ci"}, "the program coder with the token ci"},
+		{Caller{Way: WayAPI, Token: "ci"}, "the program ci"},
+		{Caller{Token: "command line\n"}, "the token command line"},
 		{Caller{Way: WayAPI, Program: strings.Repeat("x", 300)}, "the program " + strings.Repeat("x", 60)},
 	} {
 		if got := tc.in.Shown().String(); got != tc.want {
@@ -29,7 +32,7 @@ func TestACallersWordsFitACard(t *testing.T) {
 func TestACallersFactsAreAlwaysThere(t *testing.T) {
 	for _, c := range []Caller{{}, {Way: WayHook, Program: "p"}} {
 		f := c.Facts("web:alice")
-		for _, key := range []string{"way", "program", "owner", "host", "repository", "ref", "proven"} {
+		for _, key := range []string{"way", "program", "owner", "host", "repository", "ref", "proven", "token"} {
 			if _, ok := f[key]; !ok {
 				t.Errorf("%+v has no %s", c, key)
 			}

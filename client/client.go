@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -121,6 +122,9 @@ func (c *Client) send(ctx context.Context, method, path string, in any, header h
 		return nil, fmt.Errorf("%q is no address of a bot (%w)", c.base, err)
 	}
 	maps.Copy(req.Header, header)
+	if req.URL.Scheme != "https" && !loopback(req.URL.Hostname()) {
+		return nil, fmt.Errorf("nothing secret is sent to %s without TLS, where others could read it; use the bot's https address", c.base)
+	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -146,6 +150,11 @@ func (c *Client) send(ctx context.Context, method, path string, in any, header h
 	return nil, &Error{res.StatusCode, said.Error, time.Duration(after) * time.Second}
 }
 
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // Request is what a program asks for: a command on a target, or a call of a tool.
 type Request struct {
 	// Key is the program's own name of the request, of at most 128 bytes. The same key again is the
@@ -164,10 +173,10 @@ type Request struct {
 	Caller
 }
 
-// Caller is what a program says of itself. Cards show it, and rules can ask for more by it. The zero
-// Caller is the person whose token it is.
+// Caller is what a program says of itself. Cards show it beside the token's name, and rules can ask for more
+// by it. What a program's own token says can't be said otherwise: see [Client.ProgramToken].
 type Caller struct {
-	Way        string `json:"way,omitempty"`        // WayAPI, WayMCP or WayHook
+	Way        string `json:"way,omitempty"`        // WayAPI, WayMCP or WayHook; a token's is WayAPI without
 	Program    string `json:"program,omitempty"`    // what it is called: "release-bot"
 	Host       string `json:"host,omitempty"`       // the machine where it runs
 	Repository string `json:"repository,omitempty"` // what it works in: "github.com/acme/shop"

@@ -20,8 +20,8 @@ type Asking struct {
 	Tool    string          `json:"tool,omitempty"` // in place of Command
 	Args    json.RawMessage `json:"args,omitempty"`
 
-	// What the program says of itself. Way "" is no program, but the person.
-	Way        string `json:"way,omitempty"` // api, mcp or hook
+	// What the program says of itself. Way "" is no program, but the person, as is cli: their own command line.
+	Way        string `json:"way,omitempty"` // api, mcp, hook or cli
 	Program    string `json:"program,omitempty"`
 	Host       string `json:"host,omitempty"`
 	Repository string `json:"repository,omitempty"`
@@ -29,6 +29,16 @@ type Asking struct {
 	// Proven are the repository and the ref of an identity token that was checked. It is not read
 	// from requests.
 	Proven bool `json:"-"`
+	// With is the name of the token that asks, where that is not Program's alone, and Source what limits
+	// count by. They are not read from requests either.
+	With, Source string `json:"-"`
+}
+
+// Asker is who asks. Token identifies a token that sees only what it asked for; with "" it is the person,
+// who sees all of it.
+type Asker struct {
+	User
+	Token string
 }
 
 // Called is a call and what became of it.
@@ -67,16 +77,16 @@ func (r *CallError) Error() string { return r.Sentence }
 // concurrent use; errors for the asker are [*CallError].
 type Calls interface {
 	// Ask begins a call, which is durable then, or finds it by its key.
-	Ask(ctx context.Context, by User, groups []string, a Asking) (Called, error)
+	Ask(ctx context.Context, by Asker, groups []string, a Asking) (Called, error)
 	// Wait says what became of a call as soon as its state is not seen, and after a time in any case.
-	Wait(ctx context.Context, by User, id string, seen ExecState, within time.Duration) (Called, error)
+	Wait(ctx context.Context, by Asker, id string, seen ExecState, within time.Duration) (Called, error)
 	// Open lists the asker's calls that have not ended.
-	Open(ctx context.Context, by User) ([]Called, error)
+	Open(ctx context.Context, by Asker) ([]Called, error)
 	// Withdraw takes back what waits, and stops what runs.
-	Withdraw(ctx context.Context, by User, id string) error
+	Withdraw(ctx context.Context, by Asker, id string) error
 	// Output passes on what the command prints, from its beginning, until it has ended or the context
 	// has. It passes nothing on where another process runs it.
-	Output(ctx context.Context, by User, id string, pass func(Output) error) error
+	Output(ctx context.Context, by Asker, id string, pass func(Output) error) error
 	// Last is about the last command of a thread, whoever asked for it.
 	Last(ctx context.Context, thread ThreadID) (Executed, error)
 	// Callable lists the tools that may be called.

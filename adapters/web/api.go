@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,6 +40,7 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("GET /api/tokens", a.signed(mayWrite, a.listTokens))
 	mux.Handle("POST /api/tokens", a.signed(mayWrite, a.makeToken))
 	mux.Handle("POST /api/tokens/{token}/end", a.signed(mayWrite, a.endToken))
+	mux.HandleFunc("POST /api/operator/tokens", a.operatorTokens)
 	if a.desk != nil {
 		mux.Handle("GET /api/home", a.signed(mayRead, a.home))
 	}
@@ -138,6 +140,10 @@ func (a *Adapter) leaving(next func(http.ResponseWriter, *http.Request, session)
 			return
 		}
 		s, ok, err := a.session(r.Context(), r)
+		if errors.Is(err, errTooMany) {
+			failPace(w, time.Minute, sayTooManyTries)
+			return
+		}
 		if err != nil {
 			a.failStore(r.Context(), w, err)
 			return
@@ -497,12 +503,14 @@ func number(s string) (uint64, error) {
 // read decodes a request's JSON. It answers the request itself when it returns
 // false.
 func read(w http.ResponseWriter, r *http.Request, v any) bool {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	err := dec.Decode(v)
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
-		if _, err = dec.Token(); errors.Is(err, io.EOF) {
-			return true
+		if err = exact(raw); err == nil {
+			err = json.Unmarshal(raw, v)
 		}
+	}
+	if err == nil {
+		return true
 	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		fail(w, http.StatusRequestEntityTooLarge, sayTooLong)
@@ -510,6 +518,49 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 	}
 	fail(w, http.StatusBadRequest, sayBadJSON)
 	return false
+}
+
+var errTwice = errors.New("web: two members of an object have one name")
+
+// exact refuses a text whose objects have two members that a decoder may take for each other: then two
+// programs read two things in it.
+func exact(raw []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	var open []map[string]bool // the names of the objects that are open; nil is a list
+	name := false
+	for {
+		t, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		object := len(open) > 0 && open[len(open)-1] != nil
+		switch t := t.(type) {
+		case json.Delim:
+			switch t {
+			case '{':
+				open, name = append(open, map[string]bool{}), true
+				continue
+			case '[':
+				open = append(open, nil)
+			default:
+				open = open[:len(open)-1]
+			}
+		case string:
+			if object && name {
+				if key := strings.ToLower(t); open[len(open)-1][key] {
+					return errTwice
+				} else {
+					open[len(open)-1][key] = true
+				}
+				name = false
+				continue
+			}
+		}
+		name = len(open) > 0 && open[len(open)-1] != nil
+	}
 }
 
 func answer(w http.ResponseWriter, status int, v any) {

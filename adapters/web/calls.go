@@ -20,7 +20,31 @@ const (
 )
 
 // asker is who a session's calls are for.
-func (s session) asker() chat.User { return chat.User{ID: userID(s.user), Name: s.user} }
+func (s session) asker() chat.Asker {
+	return chat.Asker{User: chat.User{ID: userID(s.user), Name: s.user}, Token: s.own}
+}
+
+// labels sets what is known of who asks, whatever the request says: a token that only asks is a program's, and
+// one with more is, unless its person's own command line has it.
+func (s session) labels(in *chat.Asking) {
+	person := in.Way == "cli" && (!s.program || s.scope == scopeFull)
+	switch {
+	case s.job != nil:
+		in.Proven, in.Way, in.Program, in.Repository, in.Ref = true, "job", s.job.Program, s.job.Repository, s.job.Ref
+	case person:
+		in.Way, in.Program, in.Host, in.Repository, in.Ref = "", "", "", "", ""
+	case s.program && (in.Way == "" || in.Way == "cli"):
+		in.Way = "api"
+	}
+	if !s.program || s.job != nil {
+		in.Source = s.source
+		return
+	}
+	in.With, in.Source = s.called, s.source
+	if s.bound {
+		in.Program, in.With = s.called, ""
+	}
+}
 
 // waiting is how long a request wants to wait, for which it gets the time to be answered.
 func waiting(w http.ResponseWriter, r *http.Request) time.Duration {
@@ -64,9 +88,7 @@ func (a *Adapter) ask(w http.ResponseWriter, r *http.Request, s session) {
 		}
 		in.Thread = threadID(id)
 	}
-	if in.Proven = s.job != nil; in.Proven {
-		in.Way, in.Program, in.Repository, in.Ref = "job", s.job.Program, s.job.Repository, s.job.Ref
-	}
+	s.labels(&in)
 	within := waiting(w, r)
 	c, err := a.programs.Ask(r.Context(), s.asker(), s.groups, in)
 	if err == nil && within > 0 {

@@ -1,10 +1,15 @@
 package web
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+
+	"countersign/store"
 )
 
 const (
@@ -22,6 +27,16 @@ type Job struct {
 	Program    string `json:"program"`
 	Repository string `json:"repository,omitempty"`
 	Ref        string `json:"ref,omitempty"`
+	// Rule identifies the rule that said so.
+	Rule string `json:"rule,omitempty"`
+}
+
+// Person is who an access token of an identity provider is about.
+type Person struct {
+	Subject string // the issuer, a space and the account there
+	Name    string
+	Groups  []string
+	Client  string // the program that has the token, as the provider knows it
 }
 
 // Identities knows whose tokens are good here that others have signed. It is safe for concurrent use;
@@ -29,8 +44,10 @@ type Job struct {
 type Identities interface {
 	// Job finds the job of an identity token.
 	Job(ctx context.Context, token string) (Job, error)
+	// Stands reports whether the rule that found a job is still there.
+	Stands(j Job) bool
 	// Person finds the person of an access token for this bot.
-	Person(ctx context.Context, token string) (name string, groups []string, err error)
+	Person(ctx context.Context, token string) (Person, error)
 	// Issuer gives such access tokens; "" is none.
 	Issuer() string
 }
@@ -41,10 +58,6 @@ func (a *Adapter) exchange(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Token string `json:"token"`
 	}
-	if !a.logins.allow(neighbourhood(v.address)) {
-		failPace(w, time.Minute, sayTooManyTries)
-		return
-	}
 	if !read(w, r, &body) {
 		return
 	}
@@ -53,6 +66,10 @@ func (a *Adapter) exchange(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	job, err := a.identities.Job(r.Context(), body.Token)
+	if err != nil && !a.logins.allow(neighbourhood(v.address)) { // who fails must not keep others of this address out
+		failPace(w, time.Minute, sayTooManyTries)
+		return
+	}
 	if err != nil {
 		a.recordRefusal(r.Context(), v, "", byIdentity, err.Error())
 		fail(w, http.StatusForbidden, err.Error())
@@ -74,14 +91,54 @@ func forPrograms(r *http.Request) bool {
 	return p == "/api/calls" || strings.HasPrefix(p, "/api/calls/") || p == "/api/tools" || p == "/api/me" || p == "/api/tokens" && r.Method == http.MethodPost || strings.HasPrefix(p, "/api/tokens/") || p == "/api/lists/targets"
 }
 
-// bearerSession is who a request with an access token of an identity provider comes from.
-func (a *Adapter) bearerSession(ctx context.Context, token string) (session, bool) {
-	name, groups, err := a.identities.Person(ctx, token)
-	if err != nil || !validName(name) {
-		return session{}, false
+// bearerSession is who a request with an access token of an identity provider comes from, by the same rules as
+// a sign-in.
+func (a *Adapter) bearerSession(ctx context.Context, v visitor, token string) (session, bool, error) {
+	p, err := a.identities.Person(ctx, token)
+	var name string
+	if err == nil {
+		var failed error
+		if name, failed = a.admit(ctx, p); failed != nil && !errors.As(failed, new(nameError)) && !errors.Is(failed, errUnknown) {
+			return session{}, false, failed
+		}
+		err = failed
 	}
-	s := session{user: name, groups: groups, role: a.users(name, groups), how: byIdentity, begun: a.now(), id: "identity:" + name, program: true, scope: scopeAsk}
-	return s, s.may(mayRead)
+	if err != nil {
+		if !a.logins.allow(neighbourhood(v.address)) {
+			return session{}, false, errTooMany
+		}
+		a.recordRefusal(ctx, v, "", byIdentity, err.Error())
+		return session{}, false, nil
+	}
+	who := "oauth:" + short(digest("oauth", p.Subject+" "+p.Client))
+	s := session{
+		user: name, groups: p.Groups, role: a.users(name, slices.Clone(p.Groups)), how: byIdentity, begun: a.now(), vouched: a.now(), id: "identity:" + name, program: true,
+		scope: scopeAsk, called: cmp.Or(p.Client, "OAuth"), source: who, own: who,
+	}
+	return s, s.may(mayRead), nil
+}
+
+// admit tells the name under which an account of the identity provider is let in. Tokens come with each
+// request, so what is known already isn't written again.
+func (a *Adapter) admit(ctx context.Context, p Person) (string, error) {
+	name, err := CleanName(p.Name)
+	if err != nil {
+		return "", nameError(sayHiddenName)
+	}
+	if !validName(name) || !a.users(name, slices.Clone(p.Groups)).has(mayRead) {
+		return "", errUnknown
+	}
+	who, now, known := accountOf(p.Subject), a.now(), false
+	err = a.db.View(ctx, func(tx store.Tx) error {
+		row, ok := store.Load[nameRow](tx, accountKey(who))
+		look, _ := store.Load[nameRow](tx, nameKey(Skeleton(name)))
+		known = ok && row.Name == name && p.Name == name && look.Issuer == who.Issuer && look.Subject == who.Subject && now.Sub(row.Seen) < tokenSighted
+		return nil
+	})
+	if err != nil || known {
+		return name, err
+	}
+	return name, a.db.Update(ctx, func(tx store.Tx) error { return a.identify(tx, who, p.Name, name, now) })
 }
 
 // sentIdentity is an access token that came with a request and isn't of ours.

@@ -120,6 +120,11 @@ type session struct {
 	called  string // what that token is for
 	bound   bool   // that is the name of the program that alone has it
 	job     *Job   // that it is for
+	// source is what limits of programs count by, and own names the token that sees only what it asked for; ""
+	// is none.
+	source, own string
+	// vouched is when the identity provider said the groups.
+	vouched time.Time
 }
 
 // may reports whether the person may do something, and the token, if it is one, is good for it.
@@ -136,11 +141,18 @@ func (a *Adapter) csrf(s session) string {
 // be here is asked anew each time.
 func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, error) {
 	if token := sentToken(r); token != "" {
-		return a.tokenSession(ctx, token)
+		s, ok, err := a.tokenSession(ctx, token)
+		if ok {
+			connlimit.Keep(r.Context())
+		}
+		return s, ok, err
 	}
 	if token := a.sentIdentity(r); token != "" {
-		s, ok := a.bearerSession(ctx, token)
-		return s, ok, nil
+		s, ok, err := a.bearerSession(ctx, a.visitor(r), token)
+		if ok {
+			connlimit.Keep(r.Context())
+		}
+		return s, ok, err
 	}
 	c, err := r.Cookie(a.cookieName(r, sessionCookie))
 	if err != nil || c.Value == "" || len(c.Value) > 256 {
@@ -168,7 +180,7 @@ func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, 
 	}
 	connlimit.Keep(r.Context())
 	return session{
-		user: row.User, groups: row.Groups, role: role, how: row.How, begun: row.Begun, token: c.Value, id: string(key),
+		user: row.User, groups: row.Groups, role: role, how: row.How, begun: row.Begun, vouched: row.Begun, token: c.Value, id: string(key),
 		stale: now.Sub(row.Seen) >= a.idle/sighted, invited: row.Invited,
 	}, true, nil
 }
@@ -224,7 +236,7 @@ func (a *Adapter) logoutEverywhere(w http.ResponseWriter, r *http.Request, s ses
 	})
 }
 
-// Recheck ends the sessions of people whom [Config.Users] gives no role any more, the
+// Recheck ends the sessions and tokens of people whom [Config.Users] gives no role any more, the
 // watch links of those who are no members, and the streams of both. Call it when the
 // answers of Config.Users have changed. Who is let in again later has to sign in again.
 func (a *Adapter) Recheck(ctx context.Context) error {
@@ -242,6 +254,9 @@ func (a *Adapter) Recheck(ctx context.Context) error {
 			a.record(tx, visitor{row.From, row.Agent}, Access{What: SignedOut, Name: row.User, How: row.How, Note: "the configuration lets this name in no more"})
 			ended = append(ended, string(k))
 		}
+		ended = append(ended, a.endTokens(tx, visitor{}, "", "", func(_ []byte, row tokenRow) bool {
+			return !a.users(row.User, slices.Clone(row.Groups)).has(mayRead)
+		})...)
 		from, to = store.Prefix(scheme, "watch")
 		for k, raw := range tx.Scan(from, to) {
 			var row linkRow

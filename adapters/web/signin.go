@@ -142,6 +142,7 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		if err := a.identify(tx, accountOf(subject), said, name, now); err != nil {
 			return err
 		}
+		vouch(tx, name, groups, now)
 		token = a.begin(tx, v, name, groups, byOIDC, page, now)
 		return nil
 	})

@@ -49,8 +49,9 @@ func (s scope) allows(p permission) bool {
 type tokenRow struct {
 	ID      string    `json:"id"` // what people call it by
 	User    string    `json:"user"`
-	Groups  []string  `json:"groups,omitempty"` // what the identity provider said when it was made
-	Name    string    `json:"name"`             // what it is for
+	Groups  []string  `json:"groups,omitempty"` // what the identity provider said, at Vouched or when it was made
+	Vouched time.Time `json:"vouched,omitzero"`
+	Name    string    `json:"name"` // what it is for
 	Scope   scope     `json:"scope"`
 	Begun   time.Time `json:"begun"`
 	Expires time.Time `json:"expires"`
@@ -99,11 +100,55 @@ func (a *Adapter) tokenSession(ctx context.Context, token string) (session, bool
 	if err != nil || !ok {
 		return session{}, false, err
 	}
+	if row.Job != nil && row.Job.Rule != "" && (a.identities == nil || !a.identities.Stands(*row.Job)) {
+		return session{}, false, nil
+	}
+	if row.Vouched.IsZero() {
+		row.Vouched = row.Begun
+	}
+	if now.Sub(row.Vouched) >= a.absolute { // as long as in a session
+		row.Groups = nil
+	}
 	s := session{
-		user: row.User, groups: row.Groups, role: a.users(row.User, slices.Clone(row.Groups)), how: byToken, begun: row.Begun, id: string(key),
+		user: row.User, groups: row.Groups, role: a.users(row.User, slices.Clone(row.Groups)), how: byToken, begun: row.Begun, id: string(key), vouched: row.Vouched,
+		source: row.source(key), own: row.own(),
 		program: true, scope: row.Scope, called: row.Name, bound: row.Program != "", job: row.Job, stale: now.Sub(row.Seen) >= tokenSighted,
 	}
 	return s, s.may(mayRead), nil
+}
+
+// source is what limits of programs count by: who makes tokens for programs doesn't get more by that.
+func (r tokenRow) source(key []byte) string {
+	if r.Job != nil {
+		return r.own()
+	}
+	if len(r.Parent) > 0 {
+		key = r.Parent
+	}
+	return "token:" + short(digest("source", string(key)))
+}
+
+// own names who sees only what they asked for; "" is the person, who sees all of theirs. A job that is started
+// again has another token.
+func (r tokenRow) own() string {
+	switch {
+	case r.Job != nil:
+		return "job:" + cmp.Or(r.Job.Repository, r.Job.Program)
+	case r.Scope == scopeAsk:
+		return "token:" + r.ID
+	}
+	return ""
+}
+
+// vouch renews what the identity provider said about a person for their tokens.
+func vouch(tx store.Tx, user string, groups []string, now time.Time) {
+	keys, rows := tokensOf(tx, user)
+	for i, row := range rows {
+		if row.Job == nil {
+			row.Groups, row.Vouched = groups, now.UTC()
+			store.Save(tx, keys[i], row)
+		}
+	}
 }
 
 // tokenSeen notes that a token was used.
@@ -114,7 +159,7 @@ func (a *Adapter) tokenSeen(tx store.Tx, key []byte) {
 	}
 }
 
-// tokensOf yields the tokens of one person, with their keys, the newest first.
+// tokensOf yields the tokens of one person, or of all with "", with their keys, the newest first.
 func tokensOf(tx store.Tx, user string) (keys [][]byte, rows []tokenRow) {
 	from, to := store.Prefix(scheme, "token")
 	type pair struct {
@@ -125,7 +170,7 @@ func tokensOf(tx store.Tx, user string) (keys [][]byte, rows []tokenRow) {
 	for k, raw := range tx.Scan(from, to) {
 		var row tokenRow
 		store.Decode(k, raw, &row)
-		if row.User == user {
+		if user == "" || row.User == user {
 			all = append(all, pair{slices.Clone(k), row})
 		}
 	}
@@ -139,6 +184,7 @@ func tokensOf(tx store.Tx, user string) (keys [][]byte, rows []tokenRow) {
 // shownToken is a token as its person sees it. The token itself is shown once, when it is made.
 type shownToken struct {
 	ID      string    `json:"id"`
+	User    string    `json:"user,omitempty"` // to the operator
 	Name    string    `json:"name"`
 	Program string    `json:"program,omitempty"`
 	Scope   scope     `json:"scope"`
@@ -183,7 +229,7 @@ func (a *Adapter) makeToken(w http.ResponseWriter, r *http.Request, s session) {
 	if !read(w, r, &body) {
 		return
 	}
-	row := tokenRow{User: s.user, Groups: s.groups, Scope: body.Scope, Program: strings.TrimSpace(body.Program)}
+	row := tokenRow{User: s.user, Groups: s.groups, Vouched: s.vouched, Scope: body.Scope, Program: strings.TrimSpace(body.Program)}
 	row.Name = strings.TrimSpace(cmp.Or(row.Program, body.Name))
 	life := time.Duration(body.Days) * 24 * time.Hour
 	if s.program && body.Days == 0 {
@@ -265,7 +311,7 @@ func (a *Adapter) endToken(w http.ResponseWriter, r *http.Request, s session) {
 	}
 }
 
-// endTokens ends those tokens of a person that pick picks, and those that were made with them, in tx; it
+// endTokens ends those tokens of a person, or with "" of all, that pick picks, and those that were made with them, in tx; it
 // returns what names their streams.
 func (a *Adapter) endTokens(tx store.Tx, v visitor, user, how string, pick func(key []byte, row tokenRow) bool) (ended []string) {
 	keys, rows := tokensOf(tx, user)
@@ -275,7 +321,7 @@ func (a *Adapter) endTokens(tx store.Tx, v visitor, user, how string, pick func(
 			continue
 		}
 		ended = append(ended, string(keys[i]))
-		a.record(tx, v, Access{What: TokenEnded, Name: user, How: how, Note: tokenNote(row)})
+		a.record(tx, v, Access{What: TokenEnded, Name: row.User, How: how, Note: tokenNote(row)})
 	}
 	for _, key := range ended {
 		tx.Delete([]byte(key))

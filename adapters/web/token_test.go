@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,5 +234,121 @@ func TestWhatATokenMustHave(t *testing.T) {
 	}
 	if got := you.do("POST", "/api/tokens", `{"name":"x","scope":"read","days":1}`); got.status != 409 {
 		t.Errorf("one too many: %d", got.status)
+	}
+}
+
+// What an identity provider said about a person holds as long as in a session: a token doesn't keep it.
+func TestATokenKeepsGroupsAsLongAsASession(t *testing.T) {
+	r := newRig(t, func(c *Config) {
+		c.Users = func(name string, groups []string) Role {
+			if name == "you" || slices.Contains(groups, "sre") {
+				return Member
+			}
+			return None
+		}
+	})
+	you := r.signIn("you")
+	token, _ := you.token("full", 30)
+	vouched := func(groups ...string) {
+		t.Helper()
+		if err := r.db.Update(t.Context(), func(tx store.Tx) error {
+			row, _ := store.Load[tokenRow](tx, tokenKey(token))
+			tx.Delete(tokenKey(token))
+			row.User = "zed"
+			store.Save(tx, tokenKey(token), row)
+			vouch(tx, "zed", groups, r.clock.now())
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status := func() int { return you.do("GET", "/api/me", "", bearing(token)).status }
+	vouched("sre")
+	if got := status(); got != 200 {
+		t.Fatalf("at first: %d", got)
+	}
+	r.clock.add(defaultAbsolute)
+	if got := status(); got != 401 {
+		t.Errorf("after the length of a session: %d", got)
+	}
+	if vouched("sre"); status() != 200 {
+		t.Error("a sign-in doesn't renew it")
+	}
+	if vouched(); status() != 401 {
+		t.Error("a sign-in without the group leaves it")
+	}
+}
+
+// Whom the configuration lets in no more has no tokens, also when the name is put back.
+func TestANameThatIsPutBackHasNoTokens(t *testing.T) {
+	role := Member
+	r := newRig(t, func(c *Config) { c.Users = func(string, []string) Role { return role } })
+	you := r.signIn("you")
+	token, _ := you.token("full", 2)
+	role = None
+	if err := r.a.Recheck(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	role = Member
+	if got := you.do("GET", "/api/me", "", bearing(token)); got.status != 401 {
+		t.Errorf("%d", got.status)
+	}
+}
+
+// Two programs must not read two things in one request.
+func TestNamesInJSONAreThereOnce(t *testing.T) {
+	for raw, want := range map[string]bool{
+		`{"a":1,"b":{"a":1},"c":[{"a":1},{"a":1}]}`: true, `{"a":"b","b":"a"}`: true, `[]`: true, `"a"`: true, `{"a":1,"a":1}`: false, `{"a":1,"A":1}`: false,
+		`{"x":[1,{"a":{},"A":[]}]}`: false, `{"x":{"a":1},"y":1,"Y":2}`: false, `{"a":1} {"a":1}`: true,
+	} {
+		if err := exact([]byte(raw)); (err == nil) != want {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+}
+
+// Who runs the bot lists and ends anybody's tokens, also of those who can't sign in.
+func TestTheOperatorEndsAnybodysTokens(t *testing.T) {
+	r := newRig(t, book)
+	you := r.signIn("you")
+	token, id := you.token("ask", 30)
+	var hook shownToken
+	if got := you.do("POST", "/api/tokens", `{"scope":"ask","program":"coder"}`, bearing(token)); json.Unmarshal(got.body, &hook) != nil {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	operates := func(code, body string) (reply, []shownToken) {
+		t.Helper()
+		var list struct{ Tokens []shownToken }
+		got := you.do("POST", "/api/operator/tokens", body, bearing(""), func(r *http.Request) { r.Header.Set("Authorization", "Operator "+code) })
+		_ = json.Unmarshal(got.body, &list)
+		return got, list.Tokens
+	}
+	code := func() string { return OperatorCode(testKey, r.clock.now()) }
+	used := code()
+	if got, list := operates(used, `{"of":"you"}`); got.status != 200 || len(list) != 2 || list[0].ID != id && list[1].ID != id || list[1].User != "you" || list[0].Token+list[1].Token != "" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	for what, bad := range map[string]string{"none": "", "used": used, "a sign-in's": LoginCode(testKey, "you", r.clock.now()), "another key's": OperatorCode(make([]byte, 32), r.clock.now())} {
+		if got, _ := operates(bad, `{"of":"you"}`); got.status != 403 {
+			t.Errorf("a code that is %s: %d %s", what, got.status, got.body)
+		}
+	}
+	if got := you.do("POST", "/api/login", `{"code":"`+code()+`"}`); got.status != 403 {
+		t.Errorf("the operator's code signs somebody in: %d", got.status)
+	}
+	if got, _ := operates(code(), `{"end":"nothing"}`); got.status != 404 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if got, _ := operates(code(), `{"end":"`+id+`"}`); got.status != 200 || you.do("GET", "/api/me", "", bearing(token)).status != 401 || you.do("GET", "/api/me", "", bearing(hook.Token)).status != 401 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	var notes []string
+	for _, x := range r.audit() {
+		if x.What == TokenEnded {
+			notes = append(notes, x.Name+" "+x.How)
+		}
+	}
+	if !slices.Equal(notes, []string{"you operator", "you operator"}) {
+		t.Errorf("the audit has %q", notes)
 	}
 }

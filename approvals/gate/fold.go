@@ -31,6 +31,9 @@ type asking struct {
 }
 
 func askingOf(by chat.User, c approvals.Caller) asking {
+	if c.By != "" { // it can't choose that
+		return asking{by.ID, approvals.Caller{By: c.By}}
+	}
 	return asking{by.ID, approvals.Caller{Way: c.Way, Program: c.Program, Host: c.Host}}
 }
 
@@ -55,6 +58,9 @@ type askedOnce struct {
 }
 
 func (w asking) key() []byte {
+	if w.Caller.By != "" {
+		return store.Key("approval-caller", string(w.Requester), w.Caller.By)
+	}
 	return store.Key("approval-caller", string(w.Requester), string(w.Caller.Way), w.Caller.Program, w.Caller.Host)
 }
 

@@ -105,6 +105,30 @@ func TestAProgramInALoopFloodsNobody(t *testing.T) {
 	}
 }
 
+// Limits count by the token: another name, another machine or another way doesn't begin a new count.
+func TestAProgramsLimitIsItsTokens(t *testing.T) {
+	f := newFixture(t)
+	f.configure(t, policy.Config{}, oncall())
+	f.limits = gate.Limits{Open: 3, PerHour: 60}
+	by := func(i int, token string) approvals.Request {
+		req := byProgram(fmt.Sprint(token, i), fmt.Sprint("rm -rf /srv/", token, i))
+		req.Caller.Program, req.Caller.Host, req.Caller.By = fmt.Sprint("coder", i), fmt.Sprint("host", i), token
+		return req
+	}
+	asked := map[string]int{}
+	for i := range 10 {
+		for _, token := range []string{"one", "two"} {
+			if req := by(i, token); f.fold(t, req) == "" {
+				f.ask(t, req)
+				asked[token]++
+			}
+		}
+	}
+	if asked["one"] != 3 || asked["two"] != 3 {
+		t.Errorf("%v wait at the same time", asked)
+	}
+}
+
 // A rule can ask for more by what a program says of itself, and by what its provider has signed.
 func TestRulesKnowTheCaller(t *testing.T) {
 	f := newFixture(t)

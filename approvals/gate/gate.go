@@ -558,8 +558,8 @@ func (g *Gate) audit(tx store.Tx, rec approvals.Record, what string, who chat.Us
 		Target: a.Target, Level: rec.Level, Effects: rec.Engine.Effects, Rule: rec.Rule, Policy: rec.Policy, User: string(who),
 		Via: via, Note: note,
 	}
-	if via == "" && rec.Caller.Way != "" && (what == audit.Asked || what == audit.Allowed || what == audit.Forbidden || what == audit.Repeated) {
-		e.Via, e.Note = string(rec.Caller.Way), strings.TrimSpace(note+" through "+rec.Agent)
+	if via == "" && rec.Caller.String() != "" && (what == audit.Asked || what == audit.Allowed || what == audit.Forbidden || what == audit.Repeated) {
+		e.Via, e.Note = cmp.Or(string(rec.Caller.Way), "token"), strings.TrimSpace(note+" through "+rec.Agent)
 	}
 	for _, v := range rec.Votes {
 		if v.User.ID == who {

@@ -80,7 +80,8 @@ func New(c Config) *Calls {
 // call is one that somebody has asked for.
 type call struct {
 	User   chat.UserID   `json:"user"`
-	Digest string        `json:"digest"` // of what would run
+	By     string        `json:"by,omitempty"` // the token that alone sees it, beside its person
+	Digest string        `json:"digest"`       // of what would run
 	Begun  time.Time     `json:"begun"`
 	Opens  string        `json:"opens"` // names the conversation before there is one
 	Thread chat.ThreadID `json:"thread,omitempty"`
@@ -92,6 +93,11 @@ type call struct {
 	// waited for people.
 	Alone bool      `json:"alone,omitempty"`
 	Heard time.Time `json:"heard,omitzero"`
+}
+
+// of reports whether a call is an asker's.
+func (c call) of(by chat.Asker) bool {
+	return c.User == by.ID && (by.Token == "" || c.By == by.Token)
 }
 
 // task is a conversation of a task.
@@ -125,12 +131,14 @@ func refuse(format string, a ...any) error {
 
 var errMissing = &chat.CallError{Sentence: sayNoCall, Missing: true}
 
-// caller is what an asker says of itself, or an error.
+// caller is what is known of an asker, or an error.
 func caller(a chat.Asking) (approvals.Caller, error) {
-	c := approvals.Caller{Way: approvals.Way(a.Way), Program: a.Program, Host: a.Host, Repository: a.Repository, Ref: a.Ref, Proven: a.Proven}
+	c := approvals.Caller{
+		Way: approvals.Way(a.Way), Program: a.Program, Host: a.Host, Repository: a.Repository, Ref: a.Ref, Proven: a.Proven, Token: a.With, By: a.Source,
+	}
 	switch c.Way {
 	case "":
-		return approvals.Caller{}, nil
+		return approvals.Caller{Token: a.With}.Shown(), nil
 	case approvals.WayAPI, approvals.WayMCP, approvals.WayHook:
 		return c.Shown(), nil
 	case approvals.WayJob:
@@ -164,7 +172,7 @@ func check(a chat.Asking) error {
 }
 
 // Ask implements [chat.Calls].
-func (c *Calls) Ask(ctx context.Context, by chat.User, groups []string, a chat.Asking) (chat.Called, error) {
+func (c *Calls) Ask(ctx context.Context, by chat.Asker, groups []string, a chat.Asking) (chat.Called, error) {
 	who, err := caller(a)
 	if err == nil {
 		err = check(a)
@@ -173,6 +181,9 @@ func (c *Calls) Ask(ctx context.Context, by chat.User, groups []string, a chat.A
 		return chat.Called{}, err
 	}
 	id := short(string(by.ID), a.Key)
+	if by.Token != "" {
+		id = short(string(by.ID), a.Key, by.Token)
+	}
 	row, err := c.begin(ctx, by, id, a, who)
 	if err != nil {
 		return chat.Called{}, err
@@ -187,7 +198,7 @@ func (c *Calls) Ask(ctx context.Context, by chat.User, groups []string, a chat.A
 		return now, err
 	}
 	if now.State == "" {
-		ev := chat.Event{ID: chat.EventID(prefix + id), Thread: row.Thread, From: by, Groups: groups, Text: asked(a), At: c.cfg.Now()}
+		ev := chat.Event{ID: chat.EventID(prefix + id), Thread: row.Thread, From: by.User, Groups: groups, Text: asked(a), At: c.cfg.Now()}
 		why, err := c.cfg.Ask(ctx, ev, agent.Command{Target: a.Target, Text: strings.TrimSpace(a.Command), Tool: a.Tool, Args: a.Args, Caller: who})
 		if err != nil {
 			return chat.Called{}, err
@@ -210,10 +221,10 @@ func asked(a chat.Asking) string {
 }
 
 // begin makes the row of a call, or finds it, and finds a conversation of its task that is free.
-func (c *Calls) begin(ctx context.Context, by chat.User, id string, a chat.Asking, who approvals.Caller) (row call, err error) {
+func (c *Calls) begin(ctx context.Context, by chat.Asker, id string, a chat.Asking, who approvals.Caller) (row call, err error) {
 	name, digest := "", short(a.Target, a.Command, a.Tool, string(a.Args))
 	if a.Task != "" && a.Thread == "" {
-		name = short(string(who.Way), who.Program, a.Task)
+		name = short(string(who.Way), who.Program, a.Task, by.Token)
 	}
 	err = c.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		known, ok := store.Load[call](tx, callKey(id))
@@ -225,7 +236,7 @@ func (c *Calls) begin(ctx context.Context, by chat.User, id string, a chat.Askin
 		}
 		now := c.cfg.Now().UTC()
 		ages.Prune(tx, now.Add(-keepFor), pruned, func(r aging.Row) bool { drop(tx, r.Parts); return true })
-		row = call{User: by.ID, Digest: digest, Thread: a.Thread, Begun: now, Opens: id, Alone: who.Way == approvals.WayHook}
+		row = call{User: by.ID, By: by.Token, Digest: digest, Thread: a.Thread, Begun: now, Opens: id, Alone: who.Way == approvals.WayHook}
 		if name != "" {
 			n, free := uint64(0), false
 			for ; n < maxBeside && !free; n++ {
@@ -264,7 +275,7 @@ func drop(tx store.Tx, parts []any) {
 }
 
 // open begins the conversation of a call.
-func (c *Calls) open(ctx context.Context, by chat.User, id string, row call, a chat.Asking, who approvals.Caller) (call, error) {
+func (c *Calls) open(ctx context.Context, by chat.Asker, id string, row call, a chat.Asking, who approvals.Caller) (call, error) {
 	channel := cmp.Or(c.cfg.Channel(), "web")
 	scheme, _, _ := strings.Cut(channel, ":")
 	o := c.cfg.Opener(scheme)
@@ -291,7 +302,7 @@ func (c *Calls) open(ctx context.Context, by chat.User, id string, row call, a c
 }
 
 // title is the first message of a conversation, of which networks make its title.
-func title(by chat.User, a chat.Asking, who approvals.Caller) string {
+func title(by chat.Asker, a chat.Asking, who approvals.Caller) string {
 	what, _, more := strings.Cut(strings.TrimSpace(asked(a)), "\n")
 	what = strings.TrimPrefix(what, "exec ")
 	if r := []rune(what); len(r) > 120 {
@@ -326,7 +337,7 @@ func (c *Calls) became(tx store.Tx, id string, row call) chat.Called {
 
 // Wait implements [chat.Calls]. Whoever has the answer that a call waits may end before they ask again, so each such
 // answer may be the last.
-func (c *Calls) Wait(ctx context.Context, by chat.User, id string, seen chat.ExecState, within time.Duration) (chat.Called, error) {
+func (c *Calls) Wait(ctx context.Context, by chat.Asker, id string, seen chat.ExecState, within time.Duration) (chat.Called, error) {
 	out, alone, err := c.wait(ctx, by, id, seen, within)
 	if ctx.Err() != nil || alone && out.State == chat.ExecWaiting {
 		c.leave(id, by)
@@ -335,12 +346,12 @@ func (c *Calls) Wait(ctx context.Context, by chat.User, id string, seen chat.Exe
 }
 
 // wait is Wait without noting that its caller may have gone. alone is as the call has it.
-func (c *Calls) wait(ctx context.Context, by chat.User, id string, seen chat.ExecState, within time.Duration) (out chat.Called, alone bool, err error) {
+func (c *Calls) wait(ctx context.Context, by chat.Asker, id string, seen chat.ExecState, within time.Duration) (out chat.Called, alone bool, err error) {
 	begun, noted := time.Now(), false
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		err := c.cfg.DB.View(ctx, func(tx store.Tx) error {
 			row, ok := store.Load[call](tx, callKey(id))
-			if !ok || row.User != by.ID {
+			if !ok || !row.of(by) {
 				return errMissing
 			}
 			out, alone = c.became(tx, id, row), row.Alone
@@ -368,7 +379,7 @@ func (c *Calls) wait(ctx context.Context, by chat.User, id string, seen chat.Exe
 }
 
 // Open implements [chat.Calls].
-func (c *Calls) Open(ctx context.Context, by chat.User) ([]chat.Called, error) {
+func (c *Calls) Open(ctx context.Context, by chat.Asker) ([]chat.Called, error) {
 	out, over := []chat.Called{}, []string{}
 	err := c.cfg.DB.View(ctx, func(tx store.Tx) error {
 		out, over = out[:0], over[:0]
@@ -379,10 +390,11 @@ func (c *Calls) Open(ctx context.Context, by chat.User) ([]chat.Called, error) {
 			}
 			id, _ := parts[len(parts)-1].(string)
 			row, ok := store.Load[call](tx, callKey(id))
-			if now := c.became(tx, id, row); ok && now.State != chat.ExecDone {
-				out = append(out, now)
-			} else {
+			switch now := c.became(tx, id, row); {
+			case !ok || now.State == chat.ExecDone:
 				over = append(over, id)
+			case row.of(by):
+				out = append(out, now)
 			}
 		}
 		return nil
@@ -408,12 +420,12 @@ func news(now, seen chat.ExecState, since time.Duration) bool {
 }
 
 // Withdraw implements [chat.Calls].
-func (c *Calls) Withdraw(ctx context.Context, by chat.User, id string) error {
+func (c *Calls) Withdraw(ctx context.Context, by chat.Asker, id string) error {
 	now, _, err := c.wait(ctx, by, id, "", 0)
 	if err != nil || now.State == chat.ExecDone || now.Thread == "" {
 		return err
 	}
-	return c.cfg.Deliver(ctx, chat.Event{ID: chat.EventID(prefix + id + "/stop"), Thread: now.Thread, From: by, Text: "stop", At: c.cfg.Now()})
+	return c.cfg.Deliver(ctx, chat.Event{ID: chat.EventID(prefix + id + "/stop"), Thread: now.Thread, From: by.User, Text: "stop", At: c.cfg.Now()})
 }
 
 // Last implements [chat.Calls].

@@ -66,7 +66,7 @@ func (w *world) Open(_ context.Context, _, key string, p chat.Post) (chat.Thread
 	return chat.ThreadID("web:" + key), "", nil
 }
 
-var alice = chat.User{ID: "web:alice", Name: "alice"}
+var alice = chat.Asker{User: chat.User{ID: "web:alice", Name: "alice"}}
 
 func TestTheSameKeyIsTheSameCall(t *testing.T) {
 	w := newWorld(t)
@@ -86,7 +86,7 @@ func TestTheSameKeyIsTheSameCall(t *testing.T) {
 	if _, err := w.Ask(t.Context(), alice, nil, ask); !errors.As(err, &no) || !no.Conflict {
 		t.Errorf("another command with the key: %v", err)
 	}
-	if x, err := w.Ask(t.Context(), chat.User{ID: "web:bob", Name: "bob"}, nil, ask); err != nil || x.ID == one.ID {
+	if x, err := w.Ask(t.Context(), chat.Asker{User: chat.User{ID: "web:bob", Name: "bob"}}, nil, ask); err != nil || x.ID == one.ID {
 		t.Errorf("somebody else's key: %+v %v", x, err)
 	}
 }
@@ -119,7 +119,7 @@ func TestACallIsItsAskersAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bob := chat.User{ID: "web:bob"}
+	bob := chat.Asker{User: chat.User{ID: "web:bob"}}
 	var no *chat.CallError
 	if _, err := w.Wait(t.Context(), bob, one.ID, "", 0); !errors.As(err, &no) || !no.Missing {
 		t.Errorf("read: %v", err)
@@ -267,7 +267,7 @@ func TestWhatAProgramAskedForThatHasGoneIsTakenBack(t *testing.T) {
 		t.Fatal("nobody noticed that it has gone")
 	}
 	w.takeBack(t.Context(), <-w.gone)
-	if len(w.said) != 1 || w.said[0].Text != "stop" || w.said[0].From != alice {
+	if len(w.said) != 1 || w.said[0].Text != "stop" || w.said[0].From != alice.User {
 		t.Errorf("%+v", w.said)
 	}
 	// One that asks again meanwhile has only lost its connection.
@@ -279,5 +279,43 @@ func TestWhatAProgramAskedForThatHasGoneIsTakenBack(t *testing.T) {
 	w.takeBack(t.Context(), l)
 	if len(w.said) != 1 {
 		t.Errorf("%+v", w.said)
+	}
+}
+
+// A token that only asks sees, stops and repeats what it asked for itself; its person has all of theirs.
+func TestATokensCallsAreItsOwn(t *testing.T) {
+	w := newWorld(t)
+	one, two := alice, alice
+	one.Token, two.Token = "token:1", "token:2"
+	ask := chat.Asking{Key: "k", Task: "t", Target: "local", Command: "uptime", Way: "api", Program: "coder"}
+	mine, err := w.Ask(t.Context(), one, nil, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []chat.Asker{two, alice} {
+		other, err := w.Ask(t.Context(), by, nil, ask)
+		if err != nil || other.ID == mine.ID || other.Thread == mine.Thread {
+			t.Errorf("the same key of %q is the same call: %+v %v", by.Token, other, err)
+		}
+	}
+	changed := ask
+	changed.Command = "df"
+	if _, err := w.Ask(t.Context(), one, nil, changed); err == nil {
+		t.Error("the key of another command is free")
+	}
+	var no *chat.CallError
+	if _, err := w.Wait(t.Context(), two, mine.ID, "", 0); !errors.As(err, &no) || !no.Missing {
+		t.Errorf("it reads another's: %v", err)
+	}
+	if err := w.Withdraw(t.Context(), two, mine.ID); !errors.As(err, &no) || !no.Missing || len(w.said) > 0 {
+		t.Errorf("it withdraws another's: %v", err)
+	}
+	for by, want := range map[chat.Asker]int{one: 1, two: 1, alice: 3} {
+		if all, err := w.Calls.Open(t.Context(), by); err != nil || len(all) != want {
+			t.Errorf("%q sees %d, %v", by.Token, len(all), err)
+		}
+	}
+	if _, err := w.Wait(t.Context(), alice, mine.ID, "", 0); err != nil {
+		t.Errorf("a person doesn't see their program's: %v", err)
 	}
 }

@@ -104,7 +104,7 @@ func (s *stream) from(n int) (pieces []chat.Output, over bool, more <-chan struc
 }
 
 // Output implements [chat.Calls].
-func (c *Calls) Output(ctx context.Context, by chat.User, id string, pass func(chat.Output) error) error {
+func (c *Calls) Output(ctx context.Context, by chat.Asker, id string, pass func(chat.Output) error) error {
 	now, err := c.Wait(ctx, by, id, "", 0)
 	if err != nil {
 		return err

@@ -3,12 +3,15 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"countersign/adapters/web"
@@ -87,15 +90,29 @@ func newIdentities(list []config.IdentityConfig, file string, web config.WebConf
 func (x *identities) Issuer() string { return x.issuer }
 
 // Person implements web.Identities.
-func (x *identities) Person(ctx context.Context, token string) (string, []string, error) {
+func (x *identities) Person(ctx context.Context, token string) (p web.Person, err error) {
 	if x.person == nil {
-		return "", nil, errNoIdentities
+		return p, errNoIdentities
 	}
 	claims, err := x.person.Claims(ctx, token)
 	if err != nil {
-		return "", nil, err
+		return p, err
 	}
-	return x.client.PersonOf(ctx, claims)
+	said := texts(claims)
+	p.Client = cmp.Or(said["client_name"], said["azp"], said["client_id"])
+	p.Subject, p.Name, p.Groups, err = x.client.PersonOf(ctx, claims)
+	return p, err
+}
+
+// Stands implements web.Identities.
+func (x *identities) Stands(j web.Job) bool {
+	return slices.ContainsFunc(x.jobs, func(r jobRule) bool { return r.id() == j.Rule && r.User == j.User })
+}
+
+// id identifies a rule: another one with the same words is the same.
+func (r jobRule) id() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", r.Issuer, r.Audience, r.When, r.User))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Job implements web.Identities: the first rule that holds says who the job is.
@@ -121,7 +138,9 @@ func (x *identities) Job(ctx context.Context, token string) (web.Job, error) {
 			last = errors.New("no rule in programs.identities is about this job; its claims are: " + brief(claims))
 			continue
 		}
-		return jobOf(r.IdentityConfig, claims), nil
+		job := jobOf(r.IdentityConfig, claims)
+		job.Rule = r.id()
+		return job, nil
 	}
 	return web.Job{}, last
 }

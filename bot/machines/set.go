@@ -126,13 +126,9 @@ func (m *Machine) terminals() bool {
 	return m.Config.Terminals()
 }
 
-// prepareWithin bounds how long a terminal is waited for that nobody needs yet.
-const prepareWithin = 30 * time.Second
-
-// Prepare makes the terminals of an action while people decide about it, so that a thread's
-// first command does not wait for one. It returns before they are made. That one cannot be
-// made is found out when it is needed.
-func (s Set) Prepare(thread chat.ThreadID, a approvals.Action) {
+// Prepare makes the connections of an action while people decide about it. What waits holds no terminal: there
+// are few of those, and anybody can ask.
+func (s Set) Prepare(_ chat.ThreadID, a approvals.Action) {
 	for _, step := range append([]approvals.Action{a}, a.Steps...) {
 		m := s.byID(step.Target)
 		if m != nil && m.Config.Credential == config.PerApproval && step.User == m.Config.RunAs {
@@ -140,20 +136,6 @@ func (s Set) Prepare(thread chat.ThreadID, a approvals.Action) {
 				p.Prepare()
 			}
 		}
-		if step.Pane == "" || m == nil {
-			continue
-		}
-		o := m.State()
-		if o == nil || o.Book == nil {
-			continue
-		}
-		m.making.Go(func() {
-			ctx, cancel := context.WithTimeout(m.working, prepareWithin)
-			defer cancel()
-			if _, _, err := o.Book.Ensure(ctx, string(thread), step.Session, step.Pane); err != nil && ctx.Err() == nil {
-				m.opts.Log.DebugContext(ctx, "a terminal could not be made ahead", "target", m.Name, "error", err)
-			}
-		})
 	}
 }
 

@@ -59,8 +59,10 @@ var examples = map[string]string{ //nolint:gosec // no credentials
   bot replay web:0123456789ab local-20260301-1 --speed 4`,
 	"logs": `  bot logs -f
   bot logs --find nginx -o json`,
-	"tokens":         `  bot tokens`,
+	"tokens": `  bot tokens
+  bot tokens --of alice`,
 	"tokens list":    `  bot tokens list -o yaml`,
+	"tokens end":     `  bot tokens end 0123456789ab`,
 	"tokens revoke":  `  bot tokens revoke 0123456789ab`,
 	"logout":         `  bot logout`,
 	"web login":      `  bot web login alice --url https://bot.example.com`,

@@ -63,7 +63,7 @@ func root() *cobra.Command {
 		admin.AuditCommand(), admin.ExportCommand(), verifyCommand(), signerCommand(), witness.Command(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
 	)
-	c.AddCommand(client.Commands(version)...)
+	c.AddCommand(client.Commands(version, operator)...)
 	withExamples(c, "")
 	// Not cobra's own flag: that executes a template, for which the linker keeps the exported
 	// methods of everything.

@@ -125,6 +125,21 @@ func signInLink(e config.Env, f config.File, base, name string, code func(key []
 	return strings.TrimRight(cmp.Or(f.Web.Origin, base), "/") + "/#code=" + code(key, name, time.Now()), nil
 }
 
+// operator is where the bot of this machine is, with a code of its operator's or of a person's.
+func operator(user string) (at, code string, err error) {
+	e, f, err := config.Read()
+	if err != nil {
+		return "", "", err
+	}
+	kind := web.LoginCode
+	if user == "" {
+		kind = func(key []byte, _ string, now time.Time) string { return web.OperatorCode(key, now) }
+	}
+	link, err := signInLink(e, f, address.URL(e), user, kind)
+	at, code, _ = strings.Cut(link, "/#code=")
+	return at, code, err
+}
+
 // options fills in what this program is and does beside a bot.
 func options(f config.File, o bot.Options) bot.Options {
 	o.Version, o.Revision, o.Parser, o.Chores, o.Pages = version, revision(), code.Parser(local.New(local.Options{})), admin.Chores(f), admin.Pages

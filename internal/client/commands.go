@@ -23,10 +23,14 @@ import (
 	"countersign/internal/words"
 )
 
+// Operator is where the bot of this machine is, with a code for one request of its operator's, or one that
+// signs a person in once. It fails for whoever doesn't run the bot.
+type Operator func(user string) (address, code string, err error)
+
 // Commands are those that talk to a running bot.
 // version is the program's.
-func Commands(version string) []*cobra.Command {
-	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), requestCommand(), callsCommand(), mcpCommand(version), hookCommand(), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
+func Commands(version string, operator Operator) []*cobra.Command {
+	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), execCommand(), requestCommand(), callsCommand(), mcpCommand(version), hookCommand(), approvalsCommand(operator), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(operator), logoutCommand()}
 }
 
 // asks makes a command that asks the bot and prints what it says.
@@ -314,7 +318,7 @@ func (c *Client) approval(ctx context.Context, id string) (Approval, error) {
 	return Approval{}, fmt.Errorf("no request %s waits; list those that do with %s approvals", id, words.Program())
 }
 
-func approvalsCommand() *cobra.Command {
+func approvalsCommand(operator Operator) *cobra.Command {
 	list := func(ctx context.Context, cl *Client, o *output, out io.Writer, _ []string) error {
 		all, err := cl.approvals(ctx)
 		if err != nil {
@@ -345,7 +349,7 @@ func approvalsCommand() *cobra.Command {
 				_, err = fmt.Fprintln(out, cardText(a.Card))
 				return err
 			}),
-		decideCommand(chat.StyleApprove), decideCommand(chat.StyleDeny),
+		decideCommand(chat.StyleApprove, operator), decideCommand(chat.StyleDeny, operator),
 	)
 	return c
 }
@@ -354,8 +358,8 @@ var completeApprovals = completes(0, func(ctx context.Context, cl *Client, _ []s
 	func(a Approval) (what, is string) { return a.ID, a.Card.Title })
 
 // decideCommand approves or denies. That is a person's, and no token does it: they sign in by a link for
-// this one press, read the card and say yes.
-func decideCommand(style chat.ButtonStyle) *cobra.Command {
+// this one press. Who runs the bot needs none on its machine.
+func decideCommand(style chat.ButtonStyle, operator Operator) *cobra.Command {
 	verb, short := "deny", "Deny a request, signed in for that by a link"
 	if style == chat.StyleApprove {
 		verb, short = "approve", "Approve a request after reading it on this terminal, signed in for that by a link"
@@ -364,20 +368,24 @@ func decideCommand(style chat.ButtonStyle) *cobra.Command {
 	c := &cobra.Command{Use: verb + " REQUEST", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completeApprovals}
 	c.Flags().StringVar(&reason, "reason", "", "what the agent and the record are told; in solo mode, the target's name")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, out := cmd.Context(), cmd.OutOrStdout()
-		where := "on its card"
+		ctx, out, where, link := cmd.Context(), cmd.OutOrStdout(), "on its card", ""
 		if a, err := Load(); err == nil {
-			where = "at " + New(a).base
+			where = "at " + a.URL
+			if at, code, err := operator(a.User); err == nil && at == a.URL && a.User != "" {
+				link = at + "/#code=" + code
+			}
 		}
 		f, ok := cmd.InOrStdin().(*os.File)
-		if !ok || !term.IsTerminal(int(f.Fd())) {
+		if ok = ok && term.IsTerminal(int(f.Fd())); !ok && (style == chat.StyleApprove || link == "") {
 			return config.Errorf("an approval is a person's, and so is a denial: press the button %s, or run this on a terminal", where)
 		}
-		in := bufio.NewReader(f)
-		_, _ = fmt.Fprintf(out, "Press the button %s, or paste your link to sign in here (%s login NAME prints one on the bot's machine): ", where, words.Program())
-		link, err := in.ReadString('\n')
-		if err != nil || strings.TrimSpace(link) == "" {
-			return errors.New("nothing was decided")
+		in := bufio.NewReader(cmd.InOrStdin())
+		if link == "" {
+			var err error
+			_, _ = fmt.Fprintf(out, "Press the button %s, or paste your link to sign in here (%s login NAME prints one on the bot's machine): ", where, words.Program())
+			if link, err = in.ReadString('\n'); err != nil || strings.TrimSpace(link) == "" {
+				return errors.New("nothing was decided")
+			}
 		}
 		v, err := visitBy(ctx, link)
 		if err != nil {
@@ -398,9 +406,11 @@ func (v visit) decide(ctx context.Context, in *bufio.Reader, out io.Writer, requ
 	if button == "" {
 		return fmt.Errorf("you can't %s request %s here: %s", verb, a.ID, shown(a.Card.Footer))
 	}
-	_, _ = fmt.Fprintf(out, "\n%s\n\nTo %s this as %s, write yes: ", cardText(a.Card), verb, visible.Line(v.user))
-	if line, err := in.ReadString('\n'); err != nil || strings.TrimSpace(line) != "yes" {
-		return errors.New("nothing was decided")
+	if style == chat.StyleApprove {
+		_, _ = fmt.Fprintf(out, "%s\n\nApprove this as %s? Write yes: ", cardText(a.Card), visible.Line(v.user))
+		if line, err := in.ReadString('\n'); err != nil || strings.TrimSpace(line) != "yes" {
+			return errors.New("nothing was decided")
+		}
 	}
 	var said struct {
 		OK     bool   `json:"ok"`
@@ -476,19 +486,38 @@ func sessionsCommand() *cobra.Command {
 // Token is a token as its person sees it.
 type Token struct {
 	ID      string    `json:"id"`
+	User    string    `json:"user,omitempty"` // to the operator
 	Name    string    `json:"name"`
+	Program string    `json:"program,omitempty"`
 	Scope   string    `json:"scope"`
 	Begun   time.Time `json:"begun"`
 	Expires time.Time `json:"expires"`
 	Seen    time.Time `json:"seen,omitzero"`
 }
 
-func tokensCommand() *cobra.Command {
-	list := func(ctx context.Context, cl *Client, o *output, out io.Writer, _ []string) error {
-		var got struct {
-			Tokens []Token `json:"tokens"`
+func tokensCommand(operator Operator) *cobra.Command {
+	of := ""
+	type tokens struct {
+		Tokens []Token `json:"tokens"`
+	}
+	operate := func(ctx context.Context, in map[string]string) (got tokens, err error) {
+		at, code, err := operator("")
+		if err != nil {
+			return got, err
 		}
-		if err := cl.Call(ctx, http.MethodGet, "/tokens", nil, &got); err != nil {
+		return got, New(Account{URL: at}).Do(ctx, http.MethodPost, "/operator/tokens", in, &got, http.Header{"Authorization": {"Operator " + code}})
+	}
+	list := func(ctx context.Context, o *output, out io.Writer) error {
+		var got tokens
+		var err error
+		if of != "" {
+			got, err = operate(ctx, map[string]string{"of": of})
+		} else if a, failed := Load(); failed != nil {
+			err = failed
+		} else {
+			err = New(a).Call(ctx, http.MethodGet, "/tokens", nil, &got)
+		}
+		if err != nil {
 			return err
 		}
 		var rows [][]string
@@ -497,8 +526,27 @@ func tokensCommand() *cobra.Command {
 		}
 		return o.print(out, got.Tokens, []string{"TOKEN", "SCOPE", "EXPIRES", "USED", "NAME"}, rows)
 	}
-	c := asks(&cobra.Command{Use: "tokens", Short: "List or revoke your tokens; login LINK makes one", Args: cobra.NoArgs}, list)
-	c.AddCommand(asks(&cobra.Command{Use: "list", Short: "List your tokens", Args: cobra.NoArgs}, list), &cobra.Command{
+	lists := func(use, short string) *cobra.Command {
+		o := &output{}
+		c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.valid(); err != nil {
+				return err
+			}
+			return list(cmd.Context(), o, cmd.OutOrStdout())
+		}}
+		c.Flags().StringVarP(&o.format, "output", "o", "table", "table, json or yaml")
+		_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+		c.Flags().StringVar(&of, "of", "", "on the bot's machine: the tokens of this person")
+		return c
+	}
+	c := lists("tokens", "List or revoke your tokens, and on the bot's machine anybody's; login LINK makes one")
+	c.AddCommand(lists("list", "List tokens"), &cobra.Command{
+		Use: "end TOKEN", Short: "On the bot's machine: end anybody's token, by its id", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := operate(cmd.Context(), map[string]string{"end": args[0]})
+			return err
+		},
+	}, &cobra.Command{
 		Use: "revoke TOKEN", Short: "End a token, by its id", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := Load()

@@ -23,12 +23,16 @@ const (
 	execUnknown = 124
 )
 
+// wayCLI says that a person's own command line asks.
+const wayCLI = "cli"
+
 func execCommand() *cobra.Command {
 	var ask client.Request
 	c := &cobra.Command{
 		Use: "exec TARGET -- COMMAND", Short: "Run a command on a target: a proven read immediately, anything else once people approve it", Args: cobra.MinimumNArgs(2),
 	}
 	callFlags(c, &ask)
+	ask.Way = wayCLI
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		account, err := Load()
 		if err != nil {
@@ -54,6 +58,7 @@ func requestCommand() *cobra.Command {
 		Use: "request TARGET -- COMMAND", Short: "Ask for a command on a target and print the call's id; --wait waits for its end", Args: cobra.MinimumNArgs(2),
 	}
 	callFlags(c, &ask)
+	ask.Way = wayCLI
 	c.Flags().BoolVar(&wait, "wait", false, "wait, print what the command prints, and end as it ends")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		account, err := Load()

@@ -20,7 +20,7 @@ func TestAPersonsOwnCommand(t *testing.T) {
 		t.Fatalf("the bot does not start:\n%s", b.log)
 	}
 	link := b.link(t, "alice")
-	if _, errs, code := b.run("", "login", link); code != 0 {
+	if _, errs, code := b.run("", "login", "--scope", "full", link); code != 0 {
 		t.Fatal(errs)
 	}
 	if out, errs, code := b.run("", "exec", "local", "--", "echo", "a b", "$HOME"); code != 0 || out != "a b $HOME\n" {

@@ -193,7 +193,7 @@ func (h newcomer) play(t *testing.T) {
 		}
 		return strings.TrimSpace(out)
 	}
-	ok("login", ok("login", "ann"))
+	ok("login", "--scope", "full", ok("login", "ann"))
 	thread := strings.Fields(ok("send", "use web-1"))[1]
 	ok("send", "--thread", thread, "make it")
 	request := ""

@@ -338,7 +338,7 @@ func Handler(o HTTPOptions) http.Handler {
 	}, &mcp.StreamableHTTPOptions{Stateless: true, MaxRequestBodyBytes: maxBody, DisableLocalhostProtection: true}) // the console's own guard knows which hosts are ours
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		c := client.New("http://"+r.Host, token)
+		c := client.New("https://"+r.Host, token) // which the transport doesn't look at
 		c.HTTP.Transport = within{o.API, r}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()

@@ -19,7 +19,7 @@ func (t within) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
-	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"} {
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Origin", "Sec-Fetch-Site"} {
 		if v := t.from.Header.Values(name); len(v) > 0 {
 			r.Header[name] = v
 		}

@@ -200,16 +200,20 @@ func (b *Book) byID(tx store.Tx, thread, session, id string) (row, string, error
 			return row{}, "", err
 		}
 	}
+	foreign := false
 	for _, r := range b.rows(tx, "") {
 		for name, p := range r.Panes {
 			if p.ID != id || r.Closing || want != "" && r.Name != want {
 				continue
 			}
-			if r.Thread != thread {
-				return row{}, "", &refusal{ErrForeign, fmt.Sprintf("the pane %s belongs to another thread; use a pane of this thread", id)}
+			if r.Thread == thread {
+				return r, name, nil
 			}
-			return r, name, nil
+			foreign = true // or it had the id before the server was started again
 		}
+	}
+	if foreign {
+		return row{}, "", &refusal{ErrForeign, fmt.Sprintf("the pane %s belongs to another thread; use a pane of this thread", id)}
 	}
 	return row{}, "", &refusal{ErrNoPane, fmt.Sprintf("%s is not a pane of this thread's managed sessions; name one with \"session\" and \"pane\"", id)}
 }
@@ -394,8 +398,13 @@ func (b *Book) reserve(ctx context.Context, thread, name string, mayMake, anyone
 		store.Save(tx, b.key(name), r)
 		return nil
 	}
-	for {
-		if err := b.cfg.DB.Update(ctx, reserve); err != nil || !ending {
+	for full := false; ; {
+		err := b.cfg.DB.Update(ctx, reserve)
+		if errors.Is(err, ErrLimit) && !full && b.makeRoom(ctx) {
+			full = true
+			continue
+		}
+		if err != nil || !ending {
 			return r, err
 		}
 		// Another process is at it, or was when it stopped.

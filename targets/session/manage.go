@@ -622,7 +622,48 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// endIfIdle ends a session if every pane of it is at its prompt and nobody watches.
+// makeRoom gives back places at a limit: those of sessions that are gone, or else that of the one that nobody
+// has used for longest. It reports whether there is one more.
+func (b *Book) makeRoom(ctx context.Context) bool {
+	all, err := b.cfg.Server.Sessions(ctx)
+	if err != nil {
+		return false
+	}
+	var lost, old []row
+	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
+		lost, old = nil, nil
+		for _, r := range b.rows(tx, "") {
+			switch {
+			case r.Pen != nil || r.Closing || !r.Ready:
+			case liveSession(all, r) == nil:
+				lost = append(lost, r)
+			case b.cfg.Now().Sub(latest(r.Used, r.Created)) > usedStep: // that is known no better
+				old = append(old, r)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return false
+	}
+	slices.SortFunc(old, func(x, y row) int { return latest(x.Used, x.Created).Compare(latest(y.Used, y.Created)) })
+	made := false
+	for i, r := range append(lost, old...) {
+		if made && i >= len(lost) {
+			break
+		}
+		limited, cancel := context.WithTimeout(ctx, roomWithin)
+		ended, err := b.endIfIdle(limited, r)
+		cancel()
+		made = made || ended && err == nil
+	}
+	return made
+}
+
+// roomWithin bounds the wait for one session, which somebody may be working in.
+const roomWithin = 2 * time.Second
+
+// endIfIdle ends a session if every pane of it is at its prompt and nobody watches, or it is gone.
 func (b *Book) endIfIdle(ctx context.Context, r row) (bool, error) {
 	unlock, err := b.locks.lock(ctx, r.Name)
 	if err != nil {
@@ -634,10 +675,13 @@ func (b *Book) endIfIdle(ctx context.Context, r row) (bool, error) {
 		return false, err
 	}
 	live := liveSession(all, r)
-	if live == nil || live.Attached > 0 {
+	if live != nil && live.Attached > 0 {
 		return false, nil
 	}
 	for name := range r.Panes {
+		if live == nil {
+			break // nothing runs in what isn't there
+		}
 		p := b.opened(Ref{Session: r.Name, Pane: name})
 		if p == nil {
 			return false, nil // what this process does not drive may be busy

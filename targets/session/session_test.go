@@ -871,3 +871,40 @@ func TestTheLimitOfATarget(t *testing.T) {
 	}
 	w.ensure("a", "", "") // what is there is used on
 }
+
+// A target at its limit is used on: what is gone takes no place, and then the terminal gives way that nobody
+// has used for longest. What runs, is watched or was used lately stays.
+func TestATargetAtItsLimitRecovers(t *testing.T) {
+	w := newWorld(t, session.Limits{Target: 3})
+	one, _ := w.ensure("one", "", "")
+	two, _ := w.ensure("two", "", "")
+	w.ensure("three", "", "")
+	w.srv.Vanish(one.Session())
+	w.srv.Vanish(two.Session())
+	w.restart(session.Limits{Target: 3}) // as after a restart of the machine
+	if _, err := w.book.Reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, th := range []string{"four", "five"} {
+		if _, notice := w.ensure(th, "", ""); notice != "" {
+			t.Errorf("%s: %q", th, notice)
+		}
+	}
+	full := func(th string) {
+		t.Helper()
+		if _, _, err := w.book.Ensure(t.Context(), th, "", ""); !errors.Is(err, session.ErrLimit) {
+			t.Errorf("%s: %v", th, err)
+		}
+	}
+	full("six")
+	four, _ := w.ensure("four", "", "")
+	w.srv.Pane(four.Session(), "shared").Set(func(i *tmux.Info) { i.State = tmux.StateRunning })
+	w.now = w.now.Add(11 * time.Minute)
+	w.ensure("three", "", "")
+	five, _ := w.book.Find(t.Context(), "five", "", "")
+	w.ensure("six", "", "")
+	if w.srv.Pane(five.Session, "shared") != nil || w.srv.Pane(four.Session(), "shared") == nil {
+		t.Error("another one than the idle one gave way")
+	}
+	full("seven")
+}

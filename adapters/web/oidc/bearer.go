@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gooidc "github.com/coreos/go-oidc/v3/oidc"
@@ -33,7 +34,87 @@ type Verifier struct {
 
 	mu    sync.Mutex
 	check *gooidc.IDTokenVerifier // nil until the issuer has described itself
+	asked time.Time               // when it was last asked, in vain or not
 }
+
+// issuersKeys are an issuer's keys. It is asked for them anew when they are old, or when none of them has
+// signed a token, at a bounded pace: strangers' tokens must not make the bot ask.
+type issuersKeys struct {
+	url  string
+	http *http.Client
+	now  func() time.Time
+	have atomic.Pointer[keysAt]
+
+	mu    sync.Mutex
+	asked time.Time
+}
+
+type keysAt struct {
+	set gooidc.StaticKeySet
+	at  time.Time
+}
+
+var errPace = errors.New("the issuer was asked for its keys just now, and none of them has signed it; try again in a few seconds")
+
+// VerifySignature implements [gooidc.KeySet].
+func (k *issuersKeys) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	failed := errPace
+	if have := k.have.Load(); have != nil && k.now().Sub(have.at) < fresh {
+		payload, err := have.set.VerifySignature(ctx, token)
+		if err == nil {
+			return payload, nil
+		}
+		failed = err
+	}
+	k.mu.Lock()
+	if d := k.now().Sub(k.asked); d >= 0 && d < keysEvery {
+		k.mu.Unlock()
+		have := k.have.Load()
+		if have == nil {
+			return nil, failed
+		}
+		return have.set.VerifySignature(ctx, token)
+	}
+	defer k.mu.Unlock()
+	k.asked = k.now()
+	set, err := k.fetch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k.have.Store(&keysAt{set, k.asked})
+	return set.VerifySignature(ctx, token)
+}
+
+func (k *issuersKeys) fetch(ctx context.Context) (set gooidc.StaticKeySet, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patient) // others wait for them too
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, http.NoBody)
+	if err != nil {
+		return set, err
+	}
+	res, err := k.http.Do(r)
+	if err != nil {
+		return set, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	var all jose.JSONWebKeySet
+	if err := json.NewDecoder(res.Body).Decode(&all); err != nil || res.StatusCode != http.StatusOK {
+		return set, fmt.Errorf("its keys can't be read: it answers with HTTP %d", res.StatusCode)
+	}
+	for _, key := range all.Keys {
+		if key.IsPublic() && key.Valid() && key.Use != "enc" {
+			set.PublicKeys = append(set.PublicKeys, crypto.PublicKey(key.Key))
+		}
+	}
+	return set, nil
+}
+
+const (
+	// mostLife is how long a token may be good for.
+	mostLife = 25 * time.Hour
+	// keysEvery is how often an issuer is asked for its keys because of tokens that none of them has signed.
+	keysEvery = 5 * time.Second
+)
 
 // algorithms are those whose keys can be published.
 var algorithms = []string{"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA"}
@@ -81,11 +162,18 @@ func (v *Verifier) Claims(ctx context.Context, token string) (map[string]json.Ra
 	if err != nil {
 		return nil, fmt.Errorf("%s has not signed this token for this bot (%w)", v.cfg.Issuer, err)
 	}
-	if now := v.cfg.Now(); id.IssuedAt.After(now.Add(skew)) {
+	now := v.cfg.Now()
+	switch {
+	case id.Subject == "" || id.IssuedAt.Unix() <= 0:
+		return nil, errors.New("the token doesn't say whom it is about, or when it was made")
+	case id.IssuedAt.After(now.Add(skew)):
 		return nil, errors.New("the token is of the future; check the clock of this machine")
+	case id.Expiry.Sub(now) > mostLife:
+		return nil, fmt.Errorf("the token is good for longer than %s; have the issuer make shorter ones", mostLife)
 	}
 	out := map[string]json.RawMessage{}
-	if err := id.Claims(&out); err != nil {
+	var exp, iat json.Number
+	if id.Claims(&out) != nil || json.Unmarshal(out["exp"], &exp) != nil || json.Unmarshal(out["iat"], &iat) != nil || out["exp"][0] == '"' || out["iat"][0] == '"' {
 		return nil, errors.New("the token's claims can't be read")
 	}
 	return out, nil
@@ -95,26 +183,41 @@ func (v *Verifier) Claims(ctx context.Context, token string) (map[string]json.Ra
 func (v *Verifier) verifier(ctx context.Context) (*gooidc.IDTokenVerifier, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.check == nil {
+	if now := v.cfg.Now(); v.check == nil {
+		if d := now.Sub(v.asked); d >= 0 && d < keysEvery {
+			return nil, errPace
+		}
+		v.asked = now
 		// The keys are fetched again later, when this request is long over.
 		p, err := gooidc.NewProvider(gooidc.ClientContext(context.WithoutCancel(ctx), v.http), v.cfg.Issuer)
 		if err != nil {
 			return nil, err
 		}
-		v.check = p.Verifier(v.config())
+		var meta metadata
+		if err := p.Claims(&meta); err != nil {
+			return nil, err
+		}
+		if err := secure(meta.KeysURL); err != nil {
+			return nil, err
+		}
+		v.check = gooidc.NewVerifier(v.cfg.Issuer, &issuersKeys{url: meta.KeysURL, http: v.http, now: v.cfg.Now}, v.config())
 	}
 	return v.check, nil
 }
 
-// PersonOf finds who the claims of an access token are about.
-func (c *Client) PersonOf(ctx context.Context, of map[string]json.RawMessage) (name string, groups []string, err error) {
+// PersonOf finds who the claims of an access token are about, as [Client.Finish] does.
+func (c *Client) PersonOf(ctx context.Context, of map[string]json.RawMessage) (subject, name string, groups []string, err error) {
+	var iss, sub string
+	if json.Unmarshal(of["iss"], &iss) != nil || json.Unmarshal(of["sub"], &sub) != nil {
+		return "", "", nil, c.refuse(ctx, errUntrue, errors.New("the access token names no subject"))
+	}
 	if name, err = c.name(ctx, []claims{of}); err != nil {
-		return "", nil, err
+		return "", "", nil, err
 	}
 	if claims(of).has(c.cfg.GroupsClaim) {
 		if groups, err = groupsOf(of[c.cfg.GroupsClaim]); err != nil {
-			return "", nil, c.refuse(ctx, errGroups, err)
+			return "", "", nil, c.refuse(ctx, errGroups, err)
 		}
 	}
-	return name, groups, nil
+	return iss + " " + sub, name, groups, nil
 }

@@ -2,6 +2,7 @@ package oidc
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ func TestATokenIsItsIssuersForThisBot(t *testing.T) {
 		for what, spoil := range map[string]func(map[string]any){
 			"another audience": func(c map[string]any) { c["aud"] = "https://other.example.com" }, "another issuer": func(c map[string]any) { c["iss"] = "https://evil.example.com" },
 			"over": func(c map[string]any) { c["exp"] = now.Add(-time.Minute).Unix() }, "of the future": func(c map[string]any) { c["iat"] = now.Add(time.Hour).Unix() },
+			"about nobody": func(c map[string]any) { delete(c, "sub") }, "of no time": func(c map[string]any) { delete(c, "iat") },
+			"over at a text": func(c map[string]any) { c["exp"] = fmt.Sprint(now.Add(time.Minute).Unix()) }, "over in ten years": func(c map[string]any) { c["exp"] = now.AddDate(10, 0, 0).Unix() },
 		} {
 			c := claims()
 			spoil(c)
@@ -54,8 +57,8 @@ func TestATokenIsItsIssuersForThisBot(t *testing.T) {
 			t.Errorf("%s: one that nobody signed is accepted", name)
 		}
 	}
-	if n := p.count("/keys"); n == 0 {
-		t.Error("the issuer was not asked for its keys")
+	if n := p.count("/keys"); n != 1 {
+		t.Errorf("the issuer was asked %d times for its keys", n)
 	}
 	for what, c := range map[string]VerifierConfig{
 		"not https": {Issuer: "http://issuer.example.com", Audience: "a"}, "no audience": {Issuer: "https://issuer.example.com"},
@@ -65,5 +68,40 @@ func TestATokenIsItsIssuersForThisBot(t *testing.T) {
 		if _, err := NewVerifier(c); err == nil {
 			t.Errorf("%s: accepted", what)
 		}
+	}
+}
+
+// Strangers' tokens make the bot ask an issuer at a bounded pace, and keep nobody out whose key is known; a new
+// key is found.
+func TestAnIssuerIsAskedForItsKeysAtABoundedPace(t *testing.T) {
+	p := newIDP(t)
+	now := time.Now()
+	v, err := NewVerifier(VerifierConfig{Issuer: p.srv.URL, Audience: "a", Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func(key string) string {
+		return p.jwt(map[string]any{"alg": "ES256", "kid": key}, map[string]any{"iss": p.srv.URL, "sub": "s", "aud": "a", "exp": now.Add(time.Hour).Unix(), "iat": now.Unix()})
+	}
+	if _, err := v.Claims(t.Context(), good("1")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		odd := jwtBy(t, newKey(t), map[string]any{"alg": "ES256", "kid": fmt.Sprint(i % 3)}, map[string]any{"iss": p.srv.URL, "sub": "s", "aud": "a", "exp": now.Add(time.Hour).Unix(), "iat": now.Unix()})
+		if _, err := v.Claims(t.Context(), odd); err == nil {
+			t.Fatal("a stranger's token is good")
+		}
+		if _, err := v.Claims(t.Context(), good("1")); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(200 * time.Millisecond)
+	}
+	if n := p.count("/keys"); n > 3 { // in ten seconds
+		t.Errorf("it was asked %d times", n)
+	}
+	p.key = newKey(t)
+	now = now.Add(keysEvery)
+	if _, err := v.Claims(t.Context(), good("1")); err != nil {
+		t.Errorf("a new key: %v", err)
 	}
 }
