@@ -216,7 +216,6 @@ var codingAgents = []codingAgent{
 		id: "codex", program: ".bin/codex",
 		modes: []agentMode{
 			{"on-request, workspace-write", []string{"-c", `approval_policy="on-request"`}, true}, {"on-request, read-only", []string{"-c", `sandbox_mode="read-only"`}, true},
-			{"untrusted", []string{"-c", `approval_policy="untrusted"`}, true},
 		},
 		args: func(*scriptedModel) []string { return []string{"go"} }, terminal: true, // without one it never asks anybody
 		env: func(*scriptedModel) []string { return []string{"SCRIPT_KEY=sk-test"} },
