@@ -205,7 +205,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if c.Name == spend.Tool && !p.Batch {
 			found.Text = w.spendingImpact(ctx)
 		} else if !s.turn.covered() {
-			found = w.preview(ctx, plan)
+			found = w.preview(ctx, plan, p)
 		}
 		p.Preview = found.Preview
 		if !s.turn.reply.Direct || s.scripted() { // a person's own words are not tainted

@@ -93,8 +93,8 @@ type Desk interface {
 	// Trial looks on the target how a change on trial ended, "" while it has not. Settle it first by keep:
 	// true keeps the change, false has the target undo it now; nil only looks.
 	Trial(ctx context.Context, thread chat.ThreadID, id approvals.ID, keep *bool) (end approvals.TrialEnd, note string, err error)
-	// Preview finds out what an action would do, without doing it. It takes at most a few seconds.
-	Preview(ctx context.Context, a approvals.Action) approvals.Preview
+	// Preview finds out what a request would do, without doing it. It takes at most a few seconds.
+	Preview(ctx context.Context, r approvals.Request) approvals.Preview
 }
 
 // NoDesk is the desk of an agent that has none: it answers each word with a sentence that
@@ -188,6 +188,6 @@ func (NoDesk) Trial(context.Context, chat.ThreadID, approvals.ID, *bool) (approv
 }
 
 // Preview implements [Desk].
-func (NoDesk) Preview(context.Context, approvals.Action) approvals.Preview {
+func (NoDesk) Preview(context.Context, approvals.Request) approvals.Preview {
 	return approvals.Preview{}
 }

@@ -64,12 +64,12 @@ func (p *preview) drop() {
 
 // preview begins to find out what a plan would do, and returns when that is known or the card has waited
 // for it. Only a plan that notes its way back promises one.
-func (w *worker) preview(ctx context.Context, plan tools.Plan) preview {
+func (w *worker) preview(ctx context.Context, plan tools.Plan, r approvals.Request) preview {
 	ctx, cancel := context.WithTimeout(ctx, previewWithin)
 	found := make(chan approvals.Preview, 1)
 	w.a.previews.Go(func() {
 		defer cancel()
-		p := w.a.cfg.Desk.Preview(ctx, plan.Action)
+		p := w.a.cfg.Desk.Preview(ctx, r)
 		if !plan.Undoable {
 			p.Back = approvals.Back{}
 		}

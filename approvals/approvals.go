@@ -287,21 +287,28 @@ const (
 type Permit struct {
 	digest Digest
 	ok     bool
-	by     ID // the request that was approved; "" for a proven read
+	by     ID   // the request that was approved; "" for a proven read
+	locked bool // it is a proof that assumes a lock
 }
 
 type permitKey struct{}
 
 // Under returns a context of a run under a permit.
 func Under(ctx context.Context, p Permit) context.Context {
-	return context.WithValue(ctx, permitKey{}, p.by)
+	return context.WithValue(ctx, permitKey{}, p)
+}
+
+// PermitOf returns the permit under which something runs in a context; the zero Permit if there is none.
+func PermitOf(ctx context.Context) Permit {
+	p, _ := ctx.Value(permitKey{}).(Permit)
+	return p
 }
 
 // UnderOf returns the approved request under which something runs in a context, "" if there is none.
-func UnderOf(ctx context.Context) ID {
-	id, _ := ctx.Value(permitKey{}).(ID)
-	return id
-}
+func UnderOf(ctx context.Context) ID { return PermitOf(ctx).by }
+
+// Covers reports whether the permit is one, and whether only for what runs under a lock.
+func (p Permit) Covers() (locked, ok bool) { return p.locked, p.ok }
 
 // Allows reports whether the permit is for exactly this action.
 func (p Permit) Allows(a Action) bool { return p.ok && p.digest == a.Digest() }

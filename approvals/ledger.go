@@ -389,7 +389,7 @@ func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 	if !proven {
 		return Permit{}, ErrNotProven
 	}
-	return Permit{digest: a.Digest(), ok: true}, nil
+	return Permit{digest: a.Digest(), ok: true, locked: a.Locked}, nil
 }
 
 // end moves a record to a final state. If the table forbids that, nothing changes and ok

@@ -270,7 +270,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if err := b.openMachines(ctx, o); err != nil {
 		return err
 	}
-	targets := threads.Targets{DB: b.db, Machines: b.machines, Rules: b.rules.Load, Default: b.file.Agent.Target}
+	targets := b.targets()
 	roles, err := threads.NewRoles(b.db, b.file, b.log)
 	if err != nil {
 		return err
@@ -424,13 +424,22 @@ func (b *Bot) fresh() func(ctx context.Context) (string, error) {
 	return signer.Nonce
 }
 
+// targets are the machines as threads use them.
+func (b *Bot) targets() threads.Targets {
+	return threads.Targets{DB: b.db, Machines: b.machines, Rules: b.rules.Load, Default: b.file.Agent.Target}
+}
+
 // openMachines makes the machines, and opens this one.
 func (b *Bot) openMachines(ctx context.Context, o Options) (err error) {
 	p := &machines.Options{
 		Env: b.env, File: b.file, Log: b.log, Dir: o.Dir, HostKeys: cmp.Or(o.HostKeys, b.env.KnownHosts()),
 		DB: b.db, Replicas: b.replicas, Parser: o.Parser, Launcher: o.Launcher, Indexes: code.NewCache(),
 		Redact: b.redactor.Redact, Classify: b.classify, Single: o.Single,
-		Reads: func(target string, lock bool) approvals.Reads { return b.rules.Load().Reads(target, lock) },
+		Reads:   func(target string, lock bool) approvals.Reads { return b.rules.Load().Reads(target, lock) },
+		Unasked: func(thread chat.ThreadID, target string) error { return b.targets().Unasked(thread, target) },
+		MayReach: func(thread chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool {
+			return b.targets().Reach(thread, by, groups, hop)
+		},
 	}
 	p.Keys = hostkey.InFile(p.HostKeys)
 	if b.env.Shared() {

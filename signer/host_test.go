@@ -32,6 +32,7 @@ import (
 	"countersign/signer/stream"
 	"countersign/signer/wire"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/ssh"
 	"countersign/targets/ssh/sshtest"
 )
@@ -292,7 +293,7 @@ func (b *bench) run(id string) (string, backend.Result, error) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
-	p, err := b.target.Start(ctx, backend.Spec{Shell: "x", Approval: id, Mark: id, Stdout: &out, Stderr: &errs})
+	p, err := warranttest.Start(ctx, b.target, backend.Spec{Shell: "x", Approval: id, Mark: id, Stdout: &out, Stderr: &errs})
 	if err != nil {
 		return "", backend.Result{}, err
 	}
@@ -345,7 +346,7 @@ func TestTheAccountThatLooksCanChangeNothing(t *testing.T) {
 	b := newBench(t)
 	var out bytes.Buffer
 	text := `cat /etc/hostname >/dev/null && echo read; echo x >"$HOME/x" || echo held; echo x >/tmp/cs-watch-$$ || echo held; cd ` + b.dir + `/host/var/lib/countersign-runner/` + watch + ` && mkdir ok && rmdir ok && echo notes`
-	p, err := b.target.Start(t.Context(), backend.Spec{Shell: text, Stdout: &out})
+	p, err := warranttest.Start(t.Context(), b.target, backend.Spec{Shell: text, Stdout: &out})
 	must(t, err)
 	if _, err := p.Wait(); err != nil || out.String() != "read\nheld\nheld\nnotes\n" {
 		t.Fatalf("%q %v", out.String(), err)
@@ -356,7 +357,7 @@ func TestTheAccountThatLooksCanChangeNothing(t *testing.T) {
 		t.Errorf("%+v", caps)
 	}
 	out.Reset()
-	p, err = b.target.Start(t.Context(), backend.Spec{Shell: "echo locked", Lock: &backend.Lock{}, Stdout: &out})
+	p, err = warranttest.Start(t.Context(), b.target, backend.Spec{Shell: "echo locked", Lock: &backend.Lock{}, Stdout: &out})
 	must(t, err)
 	if _, err := p.Wait(); err != nil || out.String() != "locked\n" {
 		t.Fatalf("a read under the lock: %q %v", out.String(), err)
@@ -369,7 +370,7 @@ func TestARunGoesOnWithoutItsConnectionAndCanBeStopped(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(mark) })
 	b.approve("bbbbbbbbbb", b.action("echo one; while [ ! -e "+mark+" ]; do sleep 0.05; done; echo two"), "alice", "bob")
 	var out bytes.Buffer
-	p, err := b.target.Start(t.Context(), backend.Spec{Shell: "x", Approval: "bbbbbbbbbb", Stdout: &out})
+	p, err := warranttest.Start(t.Context(), b.target, backend.Spec{Shell: "x", Approval: "bbbbbbbbbb", Stdout: &out})
 	must(t, err)
 	b.sshd.KillConnections()
 	if _, err := p.Wait(); err == nil {
@@ -385,7 +386,7 @@ func TestARunGoesOnWithoutItsConnectionAndCanBeStopped(t *testing.T) {
 
 	b.approve("cccccccccc", b.action("sleep 300"), "alice", "bob")
 	ctx, cancel := context.WithCancel(t.Context())
-	p, err = b.target.Start(ctx, backend.Spec{Shell: "x", Approval: "cccccccccc"})
+	p, err = warranttest.Start(ctx, b.target, backend.Spec{Shell: "x", Approval: "cccccccccc"})
 	must(t, err)
 	cancel()
 	if res, err := p.Wait(); err != nil || !res.Killed || res.Signal != "TERM" {

@@ -24,7 +24,7 @@ type Witness interface {
 	Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool)
 	Prepare(thread chat.ThreadID, a approvals.Action)
 	Trial(ctx context.Context, thread chat.ThreadID, id approvals.ID, keep *bool) (end approvals.TrialEnd, note string, err error)
-	Preview(ctx context.Context, a approvals.Action) approvals.Preview
+	Preview(ctx context.Context, r approvals.Request) approvals.Preview
 }
 
 // Handovers tell who goes on call what they take over.

@@ -54,8 +54,12 @@ type Options struct {
 	Redact   func(string) string
 	Classify func(risk.Text) risk.Verdict
 	Reads    func(target string, lock bool) approvals.Reads // which reads run unasked
-	Single   bool                                           // what they make ends with the bot
-	Untried  bool                                           // nothing will run: see local.Options
+	// Unasked says why nothing may run unasked on a target for a thread, nil if proven reads may; MayReach
+	// whether somebody may use a place that a command reaches.
+	Unasked  func(thread chat.ThreadID, target string) error
+	MayReach func(thread chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool
+	Single   bool // what they make ends with the bot
+	Untried  bool // nothing will run: see local.Options
 }
 
 // Replicas are the processes that share the bot's store, this one included.

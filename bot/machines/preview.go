@@ -13,6 +13,7 @@ import (
 	"countersign/approvals/risk"
 	"countersign/internal/config"
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 	"countersign/targets/rehearsal"
 	"countersign/tools/impact"
 	"countersign/tools/shell"
@@ -20,9 +21,10 @@ import (
 
 // Preview says what an action would do. It rehearses a command where the target can, asks the target by
 // proven reads, and prefers what was rehearsed.
-func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview {
+func (s Set) Preview(ctx context.Context, r approvals.Request) approvals.Preview {
+	a, by := r.Action, asker{r.Thread, r.By, r.Groups, r.Gated}
 	if len(a.Steps) > 0 {
-		return s.previewSteps(ctx, a)
+		return s.previewSteps(ctx, by, a)
 	}
 	m := s.byID(a.Target)
 	if m == nil || a.Kind != approvals.KindShell {
@@ -33,24 +35,29 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 		return approvals.Preview{}
 	}
 	m.making.Go(receipts{m}.standBy)
-	l := looker{m.opts.Classify, m, o, a}
+	l := m.looker(by, o, a)
 	type asked struct {
 		predicted string
 		way       impact.Way
 	}
 	found := make(chan asked, 1)
 	go func() { // it ends with ctx
-		found <- asked{impact.Of(ctx, a, l.proves, l), impact.BackFrom(ctx, a, l.proves, l)}
+		var f asked
+		if l.rules(door.Prediction) == nil {
+			f.predicted = impact.Of(ctx, a, l.proves, l)
+		}
+		f.way = impact.BackFrom(ctx, a, l.proves, l)
+		found <- f
 	}()
-	r, err := l.rehearse(ctx)
+	report, err := l.rehearse(ctx)
 	var f asked
 	select {
 	case f = <-found:
 	case <-ctx.Done(): // a target that does not answer
 	}
-	p := impact.Preview(a, o.Caps.Home, r, err, f.predicted)
+	p := impact.Preview(a, o.Caps.Home, report, err, f.predicted)
 	if f.way.Kind == "" && p.Evidence == approvals.Rehearsed {
-		f.way = impact.BackFromFiles(r)
+		f.way = impact.BackFromFiles(report)
 	}
 	p.Back = f.way.Line()
 	p.Back.Timed = p.Back.Kind == approvals.OnePress && m.Config.Credential == "" && !m.opts.Single
@@ -59,7 +66,7 @@ func (s Set) Preview(ctx context.Context, a approvals.Action) approvals.Preview 
 
 // previewSteps rehearses the steps of a plan one after the other. Where the target can't do that it says nothing:
 // of single steps nobody knows what the ones before leave.
-func (s Set) previewSteps(ctx context.Context, plan approvals.Action) approvals.Preview {
+func (s Set) previewSteps(ctx context.Context, by asker, plan approvals.Action) approvals.Preview {
 	a, ok := together(plan.Steps)
 	m := s.byID(a.Target)
 	if !ok || m == nil {
@@ -70,7 +77,7 @@ func (s Set) previewSteps(ctx context.Context, plan approvals.Action) approvals.
 		return approvals.Preview{}
 	}
 	m.making.Go(receipts{m}.standBy)
-	r, err := looker{m.opts.Classify, m, o, a}.rehearse(ctx)
+	r, err := m.looker(by, o, a).rehearse(ctx)
 	if rehearsal.Lasting(err) {
 		return approvals.Preview{}
 	}
@@ -101,11 +108,13 @@ func together(steps []approvals.Action) (a approvals.Action, ok bool) {
 
 // looker looks at what an action would do beside whatever the action runs in.
 type looker struct {
-	classify func(risk.Text) risk.Verdict
-	machine  *Machine
-	open     *Opened
-	action   approvals.Action
+	machine *Machine
+	by      asker
+	open    *Opened
+	action  approvals.Action
 }
+
+func (l looker) rules(p door.Purpose) error { return l.machine.rules(l.by)(p) }
 
 func (l looker) locked() bool { return l.open.Caps.Lock.By != "" }
 
@@ -114,10 +123,9 @@ func (l looker) argv(text string) []string {
 	return []string{l.open.Caps.Bash, "--noprofile", "--norc", "-c", text}
 }
 
-// judge judges a read. It may reach the places that the configuration lists: who asks is
-// not known here.
+// judge judges a read, which may reach what the requester may use.
 func (l looker) judge(text string) risk.Verdict {
-	return l.classify(risk.Text{Command: text, Dir: l.action.Dir, Locked: l.locked(), Shell: risk.Bash})
+	return l.machine.opts.Classify(risk.Text{Command: text, Dir: l.action.Dir, Locked: l.locked(), Shell: risk.Bash, Reach: l.machine.reaches(l.by)})
 }
 
 func (l looker) proves(text string) bool { return l.judge(text).Proves(text, l.locked()) }
@@ -133,7 +141,7 @@ func (l looker) Read(ctx context.Context, command string) (string, int, error) {
 	if l.locked() {
 		s.Lock = shell.Lock(v.Needs)
 	}
-	code, err := l.start(ctx, s)
+	code, err := l.start(ctx, door.Read, s)
 	return out.String(), code, err
 }
 
@@ -143,7 +151,7 @@ func (l looker) Simulate(ctx context.Context, s impact.Simulation) (string, int,
 		return "", 0, backend.ErrNoLock
 	}
 	out := &firstBytes{max: impact.Output}
-	code, err := l.start(ctx, backend.Spec{Argv: s.Argv(), Dir: "/", Stdout: out, Stderr: out, Lock: &backend.Lock{Net: s.Server()}})
+	code, err := l.start(ctx, door.Prediction, backend.Spec{Argv: s.Argv(), Dir: "/", Stdout: out, Stderr: out, Lock: &backend.Lock{Net: s.Server()}})
 	if errors.Is(err, errHeld) { // it did without, for example without its cache
 		err = nil
 	}
@@ -157,9 +165,9 @@ var (
 	errUnproven = errors.New("the look isn't proven to only read")
 )
 
-func (l looker) start(ctx context.Context, s backend.Spec) (int, error) {
+func (l looker) start(ctx context.Context, purpose door.Purpose, s backend.Spec) (int, error) {
 	s.Env = backend.Environ(l.open.Caps)
-	p, err := l.machine.Target.Start(ctx, s)
+	p, err := door.Start(ctx, l.machine.Target, purpose, l.rules, s)
 	if err != nil {
 		return 0, err
 	}
@@ -177,6 +185,9 @@ func (l looker) start(ctx context.Context, s backend.Spec) (int, error) {
 func (l looker) rehearse(ctx context.Context) (rehearsal.Report, error) {
 	none := func(why string) (rehearsal.Report, error) { return rehearsal.Report{}, rehearsal.NoneError{Why: why} }
 	text := string(l.action.Bytes)
+	if err := l.rules(door.Rehearsal); err != nil {
+		return none(err.Error())
+	}
 	switch {
 	case l.action.User != l.open.Caps.User:
 		return none("it runs as a different account")
@@ -191,7 +202,7 @@ func (l looker) rehearse(ctx context.Context) (rehearsal.Report, error) {
 	t, _ := l.machine.Target.(rehearsal.Target)
 	s := l.machine.rehearsed(l.open)
 	s.Argv, s.Dir, s.Terminal = l.argv(text), l.action.Dir, l.action.Session != ""
-	return rehearsal.Run(ctx, t, s)
+	return rehearsal.Run(ctx, t, l.rules, s)
 }
 
 // rehearsed is how commands are rehearsed on the machine.

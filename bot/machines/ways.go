@@ -17,6 +17,8 @@ import (
 	"countersign/internal/failpoint"
 	"countersign/store"
 	"countersign/targets/backend"
+	"countersign/targets/backend/approved"
+	"countersign/targets/backend/door"
 	"countersign/tools/impact"
 )
 
@@ -76,7 +78,7 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 	case !usable:
 		return nil
 	}
-	l := looker{w.m.opts.Classify, w.m, o, a}
+	l := w.m.looker(askerOf(rec), o, a)
 	k := keptWay{Thread: thread, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: impact.BackFrom(ctx, a, l.proves, l)}
 	if b := rec.Preview.Back; k.Way.Kind == "" && b.Kind == approvals.OnePress && len(b.Keep)+len(b.Made) > 0 {
 		k.Way = w.keepFiles(ctx, o, id, b)
@@ -106,7 +108,9 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 		w.m.opts.Log.Warn("a command can't be undone, since its way back could not be stored", "request", id, "error", err)
 		return nil
 	case trial:
-		if _, err := w.script(ctx, o, trialScript, nil, k.Timer, strconv.Itoa(int(rec.Trial.For.Seconds())), k.Way.Command); err != nil {
+		spec, out := ownScript(o, trialScript, nil, k.Timer, strconv.Itoa(int(rec.Trial.For.Seconds())), k.Way.Command)
+		p, err := approved.Start(ctx, w.m.Target, spec) // people approved that the timer runs the way back
+		if _, err = out.of(ctx, p, err); err != nil {
 			return fmt.Errorf("it was approved to undo itself, and the timer could not be set: %w", err)
 		}
 		failpoint.Hit(failpoint.TimerSet)
@@ -251,7 +255,7 @@ func (w ways) look(ctx context.Context, k keptWay) (string, error) {
 		out, err := w.script(ctx, o, stateScript, slices.Concat(k.Way.Keep, k.Way.Made))
 		return strings.TrimSpace(out), err
 	}
-	l := looker{w.m.opts.Classify, w.m, o, approvals.Action{Target: w.m.Target.ID(), User: o.Caps.User, Dir: k.Dir}}
+	l := w.m.looker(asker{thread: chat.ThreadID(k.Thread)}, o, approvals.Action{Target: w.m.Target.ID(), User: o.Caps.User, Dir: k.Dir})
 	out, exit, err := l.Read(ctx, k.Way.Look)
 	return impact.State(out, exit), err
 }
@@ -304,11 +308,25 @@ func (w ways) keepFiles(ctx context.Context, o *Opened, id approvals.ID, b appro
 
 // script runs one of the bot's own scripts with paths on its standard input.
 func (w ways) script(ctx context.Context, o *Opened, text string, paths []string, args ...string) (string, error) {
-	out, errs := &firstBytes{max: 4 << 10}, &firstBytes{max: 4 << 10}
-	p, err := w.m.Target.Start(ctx, backend.Spec{
+	spec, out := ownScript(o, text, paths, args...)
+	p, err := door.Start(ctx, w.m.Target, door.Plumbing, nil, spec)
+	return out.of(ctx, p, err)
+}
+
+// ownScript returns the process of a script, and what it will print.
+func ownScript(o *Opened, text string, paths []string, args ...string) (backend.Spec, *printed) {
+	out := &printed{firstBytes{max: 4 << 10}, firstBytes{max: 4 << 10}}
+	return backend.Spec{
 		Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...), Dir: "/", Env: backend.Environ(o.Caps),
-		Stdin: strings.NewReader(strings.Join(paths, "\x00") + "\x00"), Stdout: out, Stderr: errs,
-	})
+		Stdin: strings.NewReader(strings.Join(paths, "\x00") + "\x00"), Stdout: &out.out, Stderr: &out.errs,
+	}, out
+}
+
+// printed is what a script prints.
+type printed struct{ out, errs firstBytes }
+
+// of waits for the script and returns its output.
+func (s *printed) of(ctx context.Context, p backend.Process, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -319,7 +337,7 @@ func (w ways) script(ctx context.Context, o *Opened, text string, paths []string
 	case res.Killed:
 		return "", context.Cause(ctx)
 	case res.Code != 0:
-		return "", fmt.Errorf("exit status %d: %s", res.Code, strings.TrimSpace(errs.String()))
+		return "", fmt.Errorf("exit status %d: %s", res.Code, strings.TrimSpace(s.errs.String()))
 	}
-	return out.String(), nil
+	return s.out.String(), nil
 }

@@ -5,6 +5,7 @@ package threads
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -141,6 +142,14 @@ func (t Targets) Place(thread chat.ThreadID, target string) gate.Place {
 		Channel: channel, Target: s.Target, Approvers: s.Config.Approvers, Proof: s.Config.Approve.Proof, Require: s.Config.Approve.Require, Labels: s.Config.Labels, Mode: s.Mode, Until: s.Until, Reads: t.Reads(s.Target),
 		Locked: t.Rules().Reads(s.Target, true),
 	}
+}
+
+// Unasked says why nothing runs unasked on a target for a thread; nil if proven reads do.
+func (t Targets) Unasked(thread chat.ThreadID, target string) error {
+	if p := t.Place(thread, target); p.Mode == policy.Review || p.Reads == approvals.ReadsAsk {
+		return errors.New("everything asks here")
+	}
+	return nil
 }
 
 // Terminals reports whether a thread's target has tmux, as far as is known.

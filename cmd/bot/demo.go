@@ -23,6 +23,7 @@ import (
 	"countersign/internal/config"
 	"countersign/internal/incident"
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 func demoCommand() *cobra.Command {
@@ -148,7 +149,7 @@ func startIncident(ctx context.Context, t backend.Target, dir string) (end func(
 		inc.Stop()
 		rctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if p, err := t.Start(rctx, backend.Spec{Argv: []string{"rm", "-rf", "--", dir}, Dir: "/"}); err == nil {
+		if p, err := door.Start(rctx, t, door.Plumbing, nil, backend.Spec{Argv: []string{"rm", "-rf", "--", dir}, Dir: "/"}); err == nil {
 			_, _ = p.Wait() // what is left is in a directory for temporary files
 		}
 	}, nil

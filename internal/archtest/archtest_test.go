@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -65,20 +66,24 @@ var inside = map[string]string{
 	"store/postgres": "store store/internal/tree",
 	"store/queue":    "store store/aging",
 
-	"tools": "approvals approvals/argv approvals/risk internal/edits internal/redact store tools targets/backend tools/foreign tools/truncate", // and each family below
+	"tools": "approvals approvals/argv approvals/risk internal/edits internal/redact store tools targets/backend targets/backend/approved targets/backend/door tools/foreign tools/truncate", // and each family below
 	// Machines know no tool, and terminals no machine of a kind.
-	"targets/backend":   "",
-	"targets/follow":    "targets/backend",
-	"targets/local":     "targets/backend targets/follow targets/lock targets/lock/helper",
-	"targets/lock":      "targets/backend targets/lock targets/rehearsal",
-	"targets/rehearsal": "targets/backend",
-	"targets/receipt":   "targets/backend",
-	"targets/remote":    "targets/backend targets/follow targets/lock targets/lock/helper",
-	"targets/ssh":       "signer/stream targets/backend targets/follow targets/remote",
-	"targets/container": "targets/backend targets/local targets/remote",
-	"targets/tmux":      "targets/backend",
-	"targets/record":    "store",
-	"targets/session":   "internal/failpoint store targets/tmux",
+	"targets/backend": "targets/backend/internal/warrant",
+	// Nothing starts a process but these two, and the kit of tests.
+	"targets/backend/door":             "targets/backend targets/backend/internal/warrant",
+	"targets/backend/approved":         "approvals targets/backend targets/backend/door targets/backend/internal/warrant",
+	"targets/backend/internal/warrant": "",
+	"targets/follow":                   "targets/backend",
+	"targets/local":                    "targets/backend targets/backend/door targets/follow targets/lock targets/lock/helper",
+	"targets/lock":                     "targets/backend targets/lock targets/rehearsal",
+	"targets/rehearsal":                "targets/backend targets/backend/door",
+	"targets/receipt":                  "targets/backend targets/backend/door",
+	"targets/remote":                   "targets/backend targets/follow targets/lock targets/lock/helper",
+	"targets/ssh":                      "signer/stream targets/backend targets/follow targets/remote",
+	"targets/container":                "targets/backend targets/backend/door targets/local targets/remote",
+	"targets/tmux":                     "targets/backend targets/backend/door",
+	"targets/record":                   "store",
+	"targets/session":                  "internal/failpoint store targets/tmux",
 	// What signs knows signatures and nothing of the bot, and what runs on hosts neither.
 	"signer":        "approvals/passkey signer/wire",
 	"signer/client": "signer/wire",
@@ -87,7 +92,7 @@ var inside = map[string]string{
 	"signer/runner": "signer/stream signer/wire targets/backend targets/lock",
 	"signer/wire":   "",
 	// Families that use another one.
-	"tools/code":        "approvals approvals/risk tools targets/backend tools/code/wire tools/truncate",
+	"tools/code":        "approvals approvals/risk tools targets/backend targets/backend/door tools/code/wire tools/truncate",
 	"tools/code/parser": "tools/code/wire",
 	"tools/code/wire":   "",
 	"tools/delegate":    "approvals approvals/risk tools tools/plan",
@@ -95,8 +100,8 @@ var inside = map[string]string{
 	"tools/impact":      "approvals approvals/argv approvals/risk targets/backend targets/receipt targets/rehearsal",
 	"tools/outside":     "approvals approvals/risk tools tools/files",
 	"tools/output":      "approvals approvals/risk store store/aging tools tools/truncate",
-	"tools/process":     "approvals approvals/risk store tools targets/backend tools/shell",
-	"tools/shell":       "approvals approvals/risk internal/failpoint tools targets/backend targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
+	"tools/process":     "approvals approvals/risk store tools targets/backend targets/backend/approved targets/backend/door tools/shell",
+	"tools/shell":       "approvals approvals/risk internal/failpoint tools targets/backend targets/backend/approved targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
 	"tools/terminal":    "approvals approvals/risk tools targets/backend targets/session targets/tmux",
 	"tools/truncate":    "",
 
@@ -115,11 +120,11 @@ var inside = map[string]string{
 	"internal/client":       "adapters/chat adapters/chat/visible client internal/account internal/cli internal/config internal/hook internal/mcpserver internal/words targets/record",
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
-	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/oncall approvals/policy approvals/risk approvals/tickets bot/console bot/machines bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
+	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/oncall approvals/policy approvals/risk approvals/tickets bot/console bot/machines bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/backend/door targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
 	"internal/cli":          "internal/config internal/words",
 	"internal/storage":      "internal/config store store/bolt store/migrate store/postgres",
 	"internal/config":       "approvals/secretfile witness/cosign adapters/web agent/role agent/spend alerts approvals approvals/oncall approvals/passkey approvals/policy approvals/risk approvals/tickets internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
-	"internal/incident":     "targets/backend",
+	"internal/incident":     "targets/backend targets/backend/door",
 	"internal/observe/otlp": "",
 	"internal/observe":      "internal/observe/otlp adapters/chat agent/history agent/llm approvals approvals/risk",
 	"internal/rest":         "internal/redact",
@@ -143,9 +148,9 @@ var inside = map[string]string{
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
 	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
-	"bot/machines": "adapters/chat approvals approvals/risk internal/config internal/failpoint approvals/secretfile signer/client signer/wire store targets/backend targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
+	"bot/machines": "adapters/chat approvals approvals/risk internal/config internal/failpoint approvals/secretfile signer/client signer/wire store targets/backend targets/backend/approved targets/backend/door targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
-	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer signer/enroll targets/backend targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
+	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer signer/enroll targets/backend targets/backend/door targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
 	"cmd/countersign-hook":    "internal/hook",
 	"cmd/countersign-lock":    "targets/backend targets/lock targets/lock/helper",
 	"cmd/countersign-runner":  "signer/runner",
@@ -352,6 +357,136 @@ func fault(path, im string) string {
 		}
 	}
 	return "what is below " + key + " may import only " + inside[key]
+}
+
+// doors lists every function that starts a process on a target, and by what right: the purposes of package
+// door, or "approved".
+var doors = map[string]string{
+	"bot/machines Machine.rules":            "Read",       // what "rehearse: off" leaves on
+	"bot/machines Set.Preview":              "Prediction", // asks first whether it may
+	"bot/machines looker.rehearse":          "Rehearsal",  // by targets/rehearsal
+	"bot/machines looker.start":             "purpose",    // of the next two
+	"bot/machines looker.Read":              "Read",
+	"bot/machines looker.Simulate":          "Prediction",
+	"bot/machines ways.Begin":               "approved", // the timer that people approved
+	"bot/machines ways.script":              "Plumbing",
+	"cmd/bot startIncident":                 "Plumbing",
+	"examples/tools/bash_tool server.run":   "Plumbing", // what the bot asked people about before
+	"internal/doctor targetCheck.look":      "Plumbing",
+	"internal/incident Start":               "Plumbing", // the demo's service
+	"targets/container commandRunner.start": "Plumbing",
+	"targets/local Target.tmuxVersion":      "Look",
+	"targets/receipt After":                 "Look",
+	"targets/receipt Prepare":               "Look",
+	"targets/rehearsal Run":                 "Rehearsal",
+	"targets/rehearsal Try":                 "Plumbing",
+	"targets/tmux Pane.flushNotices":        "Plumbing",
+	"targets/tmux Server.run":               "Plumbing",
+	"targets/tmux dial":                     "Plumbing",
+	"tools/code program.build":              "Plumbing",
+	"tools/code reader.readTar":             "Look",
+	"tools/code start":                      "Plumbing",
+	"tools/gitcmd suite.start":              "Look",
+	"tools/gitcmd tool.run":                 "approved",
+	"tools/process Prune":                   "Plumbing",
+	"tools/process starter.launch":          "approved",
+	"tools/process stopper.run":             "approved",
+	"tools/process suite.look":              "Look",
+	"tools/shell call.run":                  "approved",
+}
+
+// Who starts processes is known, and nobody does it past the door.
+func TestEveryStartOfAProcessIsListed(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	for path, p := range load(t) {
+		if isTestKit(path) || p.imports[module+"targets/backend"] == "" || under(path, "targets/backend") {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(root, path, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, decl := range f.Decls {
+				fn, ok := decl.(*ast.FuncDecl)
+				if !ok {
+					continue
+				}
+				name := path + " " + funcName(fn)
+				ast.Inspect(fn, func(n ast.Node) bool {
+					by, past := start(n)
+					if by != "" && !slices.Contains(found[name], by) {
+						found[name] = append(found[name], by)
+					}
+					if past && !under(path, "targets") {
+						t.Errorf("%s starts a process past the door: use packages door or approved", name)
+					}
+					return true
+				})
+			}
+		}
+	}
+	for name, by := range found {
+		slices.Sort(by)
+		if got := strings.Join(by, " "); got != doors[name] {
+			t.Errorf("%s starts processes by %q, and %q is listed", name, got, doors[name])
+		}
+	}
+	for name := range doors {
+		if found[name] == nil {
+			t.Errorf("%s is listed and starts nothing", name)
+		}
+	}
+}
+
+// start says by what right a node starts a process, or names a purpose; past that it calls Target.Start itself.
+func start(n ast.Node) (by string, past bool) {
+	switch n := n.(type) {
+	case *ast.SelectorExpr:
+		if x, ok := n.X.(*ast.Ident); ok && x.Name == "door" && slices.Contains([]string{"Read", "Rehearsal", "Prediction", "Look", "Plumbing"}, n.Sel.Name) {
+			return n.Sel.Name, false
+		}
+	case *ast.CallExpr:
+		f, ok := n.Fun.(*ast.SelectorExpr)
+		if !ok || f.Sel.Name != "Start" {
+			return "", false
+		}
+		x, _ := f.X.(*ast.Ident)
+		switch {
+		case x != nil && x.Name == "door" && len(n.Args) == 5:
+			if purpose, ok := n.Args[2].(*ast.Ident); ok {
+				return purpose.Name, false
+			}
+		case x != nil && x.Name == "approved":
+			return "approved", false
+		case len(n.Args) == 2:
+			return "", true
+		}
+	}
+	return "", false
+}
+
+// funcName is the name of a function, with its receiver's type.
+func funcName(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return fn.Name.Name
+	}
+	typ := fn.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	return types.ExprString(typ) + "." + fn.Name.Name
 }
 
 // A list of what is forbidden forgets; this one of what is allowed must not.

@@ -28,6 +28,7 @@ import (
 	"countersign/approvals/policy"
 	"countersign/store/bolt"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 )
 
@@ -210,13 +211,16 @@ func (f *faults) Probe(ctx context.Context) (backend.Caps, error) {
 }
 
 func (f *faults) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	if f.start != nil {
 		return nil, f.start
 	}
 	if f.instead.Argv != nil {
 		s.Argv, s.Shell = f.instead.Argv, ""
 	}
-	return f.Target.Start(ctx, s)
+	return warranttest.Start(ctx, f.Target, s)
 }
 
 func (f *faults) FS() backend.FileSystem { return faultyFiles{f.Target.FS(), f} }

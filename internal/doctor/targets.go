@@ -27,6 +27,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 	"countersign/targets/container"
 	"countersign/targets/receipt"
 	"countersign/targets/rehearsal"
@@ -307,7 +308,7 @@ func (o *output4k) Write(p []byte) (int, error) {
 func (p *targetCheck) look(ctx context.Context, s backend.Spec) (string, error) {
 	var out, errs output4k
 	s.Stdout, s.Stderr, s.Dir = &out, &errs, "/"
-	proc, err := p.m.Target.Start(ctx, s)
+	proc, err := door.Start(ctx, p.m.Target, door.Plumbing, nil, s)
 	if err != nil {
 		return "", err
 	}
@@ -389,7 +390,7 @@ func (p *targetCheck) receipts(ctx context.Context) result {
 
 // shell looks whether sh does what it should, and whether there is bash.
 func (p *targetCheck) shell(ctx context.Context) result {
-	got, err := p.look(ctx, backend.Spec{Shell: `printf 'countersign %s' "$((40 + 2))"`})
+	got, err := p.look(ctx, backend.Spec{Argv: []string{"sh", "-c", `printf 'countersign %s' "$((40 + 2))"`}})
 	const fix = "look at /bin/sh there, and at what the account's login shell prints"
 	switch {
 	case err != nil:
@@ -444,8 +445,7 @@ func (p *targetCheck) terminals(ctx context.Context) result {
 	defer cancelEnd()
 	err = s.Destroy(end)
 	// tmux leaves the sockets of servers that were ended, where tmux(1) says.
-	_, _ = p.look(end, backend.Spec{Shell: `d=${TMUX_TMPDIR:-/tmp}/tmux-$(id -u) && rm -f -- "$d/countersign-` + instance +
-		`" "$d/countersign-` + instance + `.err"`})
+	_, _ = p.look(end, backend.Spec{Argv: []string{"sh", "-c", `d=${TMUX_TMPDIR:-/tmp}/tmux-$(id -u) && rm -f -- "$d/countersign-$1" "$d/countersign-$1.err"`, "sh", instance}})
 	if err != nil && r.label == "ok" {
 		return warns("a terminal was started and could not be ended (%v)", err).withFix("end it there: tmux -L countersign-%s kill-server", instance)
 	}

@@ -201,6 +201,56 @@ func TestACardOfAPlanSaysWhatItsStepsDoTogether(t *testing.T) {
 	}
 }
 
+// Where everything asks, and where rehearsals are off, a card costs the target and its cluster nothing.
+func TestNothingIsPreviewedWhereThatIsOff(t *testing.T) {
+	t.Parallel()
+	const target = "{kind: local, tmux: false, "
+	for name, tc := range map[string]struct {
+		config, why string
+		reads       bool
+	}{
+		"reads ask on the target": {strings.Replace(plainConfig, target, target+"reads: ask, ", 1), "everything asks here", false},
+		"reads ask":               {"policy: {reads: ask}" + plainConfig, "everything asks here", false},
+		"mode review":             {"agent: {mode: review}" + plainConfig, "everything asks here", false},
+		"rehearsals are off":      {strings.Replace(plainConfig, target, target+"rehearse: off, ", 1), "turned off for this target", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := make(chan string, 100)
+			cluster := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Path }))
+			t.Cleanup(cluster.Close)
+			dir := shortDir(t)
+			if err := os.MkdirAll(filepath.Join(dir, ".kube"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, ".kube/config"), []byte(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"`+cluster.URL+
+				`"}}],"contexts":[{"name":"shop","context":{"cluster":"c"}}],"current-context":"shop"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var parts []part
+			for word, command := range map[string]string{
+				"rehearsal": "rm -rf " + dir, "read": "systemctl stop cron", "cluster": "kubectl scale deployment/web --replicas=5", "dry run": "kubectl apply -f " + dir + "/.kube/config",
+			} {
+				parts = append(parts, part{word, []turn{{text: "I do it.", calls: []call{shell(command)}}}})
+			}
+			c := newCrew(t, parts...).enter(t, tc.config, "HOME="+dir)
+			for _, word := range []string{"rehearsal", "read", "cluster", "dry run"} {
+				c.previewed(word, "not rehearsed ("+tc.why+")")
+				ended := c.ends()
+				c.as("bob").press("deny:")
+				eventually(t, "the end", func() bool { return c.ends() == ended+1 }, c.shown)
+			}
+			select {
+			case path := <-asked:
+				if !tc.reads { // a proven read looks for the way back
+					t.Error("the cluster was asked for", path)
+				}
+			default:
+			}
+		})
+	}
+}
+
 // What a program has for itself in the home directory counts for the look, too: here kubectl's cluster, and its
 // cache, which a look can't fill.
 func TestACardSaysWhatAClusterHas(t *testing.T) {

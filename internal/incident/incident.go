@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 //go:embed checkout.sh
@@ -33,7 +34,7 @@ func Start(ctx context.Context, t backend.Target, dir string) (*Incident, error)
 			return nil, fmt.Errorf("the demo's files cannot be written: %w", err)
 		}
 	}
-	p, err := t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", path.Join(dir, "bin", "checkout.sh"), dir}, Dir: dir})
+	p, err := door.Start(ctx, t, door.Plumbing, nil, backend.Spec{Argv: []string{"/bin/sh", path.Join(dir, "bin", "checkout.sh"), dir}, Dir: dir})
 	if err != nil {
 		return nil, fmt.Errorf("the demo's service cannot be started: %w", err)
 	}

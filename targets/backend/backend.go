@@ -2,8 +2,8 @@
 // and files, nothing else. targets/tmux and every tool are built on it; targets/local, targets/ssh
 // and targets/container implement it, and targets/backendtest is their conformance suite.
 //
-// It does not judge commands: only code that holds an approvals.Permit calls it for anything that
-// came from a model.
+// It does not judge commands: a target starts only what a [Warrant] is for, which packages
+// targets/backend/door and targets/backend/approved make.
 package backend
 
 import (
@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"countersign/targets/backend/internal/warrant"
 )
 
 var (
@@ -29,6 +31,8 @@ var (
 	ErrChanged = errors.New("backend: it is no longer what it was")
 	// ErrNoLock means that a process required a lock, and the target has none.
 	ErrNoLock = errors.New("backend: the target cannot hold a process back")
+	// ErrNoWarrant means that nothing lets a process start as it is given.
+	ErrNoWarrant = errors.New("backend: nothing permits this process to start")
 )
 
 // Target is one place where commands run and files live. It is safe for
@@ -37,7 +41,7 @@ type Target interface {
 	// ID names the target and identifies the machine: "local", or for example
 	// "ssh:web-1#SHA256:..." once the host key is known. It is part of what people approve.
 	ID() string
-	// Start starts a process. Canceling ctx kills its whole process group.
+	// Start starts a process that [Spec.Permitted] permits. Canceling ctx kills its whole process group.
 	Start(ctx context.Context, s Spec) (Process, error)
 	// FS gives access to the target's files.
 	FS() FileSystem
@@ -79,6 +83,31 @@ type Spec struct {
 	// of the rest of the Spec only the streams, Grace and the deadline of ctx count. The mark is then
 	// the approval's.
 	Approval string
+	// Warrant is what lets it start.
+	Warrant Warrant
+}
+
+// Warrant lets exactly one content of a Spec start: see targets/backend/door. The zero Warrant lets
+// nothing start.
+type Warrant = warrant.Warrant
+
+// Content is the part of a Spec that its Warrant is for.
+func (s Spec) Content() any {
+	return struct {
+		Argv     []string
+		Shell    string
+		Lock     *Lock
+		Approval string
+	}{s.Argv, s.Shell, s.Lock, s.Approval}
+}
+
+// Permitted returns an error unless the Spec has a Warrant for its content. Every Target checks it before
+// anything else.
+func (s Spec) Permitted() error {
+	if !s.Warrant.Covers(s.Content()) {
+		return ErrNoWarrant
+	}
+	return nil
 }
 
 // Lock lists what a locked process may do besides reading files and writing to its own streams. The

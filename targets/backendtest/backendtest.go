@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 )
 
 // patience bounds every wait for a condition on the target.
@@ -70,7 +71,7 @@ func sh(t *testing.T, tgt backend.Target, s backend.Spec) (backend.Result, strin
 	if s.Stdout == nil {
 		s.Stdout, s.Stderr = &out, &errOut
 	}
-	p, err := tgt.Start(t.Context(), s)
+	p, err := warranttest.Start(t.Context(), tgt, s)
 	if err != nil {
 		t.Fatalf("start %q%q: %v", s.Shell, s.Argv, err)
 	}
@@ -210,7 +211,7 @@ func processes(t *testing.T, tgt backend.Target) {
 	t.Run("a conversation over stdin and stdout", func(t *testing.T) {
 		inR, inW := io.Pipe()
 		outR, outW := io.Pipe()
-		p, err := tgt.Start(t.Context(), backend.Spec{
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{
 			Shell: `while read -r l; do echo "got $l"; done`, Stdin: inR, Stdout: outW,
 		})
 		if err != nil {
@@ -247,7 +248,7 @@ func processes(t *testing.T, tgt backend.Target) {
 	})
 
 	t.Run("a missing program is an error or 127", func(t *testing.T) {
-		p, err := tgt.Start(t.Context(), backend.Spec{Argv: []string{"no-such-program-cs"}})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Argv: []string{"no-such-program-cs"}})
 		if err != nil {
 			return
 		}
@@ -257,7 +258,7 @@ func processes(t *testing.T, tgt backend.Target) {
 	})
 
 	t.Run("an empty command is an error", func(t *testing.T) {
-		if _, err := tgt.Start(t.Context(), backend.Spec{}); err == nil {
+		if _, err := warranttest.Start(t.Context(), tgt, backend.Spec{}); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -278,7 +279,7 @@ func processes(t *testing.T, tgt backend.Target) {
 		for i := range 12 {
 			wg.Go(func() {
 				var out buffer
-				p, err := tgt.Start(t.Context(), backend.Spec{Shell: fmt.Sprintf("echo %d; exit %d", i, i), Stdout: &out})
+				p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: fmt.Sprintf("echo %d; exit %d", i, i), Stdout: &out})
 				if err != nil {
 					t.Error(err)
 					return
@@ -327,7 +328,7 @@ func cancellation(t *testing.T, tgt backend.Target) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var out buffer
-				p, err := tgt.Start(ctx, backend.Spec{
+				p, err := warranttest.Start(ctx, tgt, backend.Spec{
 					Shell:  "export CSMARK=" + m + "; echo up; " + tt.shell,
 					Stdout: &out, Stderr: &out, Grace: 200 * time.Millisecond,
 				})
@@ -358,7 +359,7 @@ func cancellation(t *testing.T, tgt backend.Target) {
 	t.Run("a context that has ended starts nothing", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := tgt.Start(ctx, backend.Spec{Shell: "true"}); err == nil {
+		if _, err := warranttest.Start(ctx, tgt, backend.Spec{Shell: "true"}); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -366,7 +367,7 @@ func cancellation(t *testing.T, tgt backend.Target) {
 	t.Run("detached outlives its context", func(t *testing.T) {
 		m := marker()
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := tgt.Start(ctx, backend.Spec{Shell: "export CSMARK=" + m + "; sleep 300", Detach: true})
+		_, err := warranttest.Start(ctx, tgt, backend.Spec{Shell: "export CSMARK=" + m + "; sleep 300", Detach: true})
 		if err != nil {
 			cancel()
 			t.Fatal(err)
@@ -428,11 +429,11 @@ func environment(t *testing.T, tgt backend.Target) {
 		t.Errorf("dir with its identity: %q", out)
 	}
 	if st.ID != "" {
-		if _, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo ran", Dir: "/", DirID: st.ID}); !errors.Is(err, backend.ErrChanged) {
+		if _, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo ran", Dir: "/", DirID: st.ID}); !errors.Is(err, backend.ErrChanged) {
 			t.Errorf("another directory than the expected one: %v", err)
 		}
 	}
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo ran", Dir: "/no/such/dir"})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo ran", Dir: "/no/such/dir"})
 	if err == nil {
 		if res, _ := p.Wait(); res.Code == 0 {
 			t.Error("a missing directory must not run the command")

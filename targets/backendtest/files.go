@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 )
 
 // scratch makes a directory on the target that goes away with the test.
@@ -24,7 +25,7 @@ func scratch(t *testing.T, tgt backend.Target) string {
 		t.Fatalf("mktemp: %q %q", out, errOut)
 	}
 	t.Cleanup(func() {
-		p, err := tgt.Start(context.WithoutCancel(t.Context()), backend.Spec{Argv: []string{"rm", "-rf", "--", dir}})
+		p, err := warranttest.Start(context.WithoutCancel(t.Context()), tgt, backend.Spec{Argv: []string{"rm", "-rf", "--", dir}})
 		if err != nil {
 			t.Errorf("remove %s: %v", dir, err)
 			return

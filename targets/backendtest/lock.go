@@ -17,6 +17,7 @@ import (
 	"countersign/internal/buildtest"
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 )
 
 // Attack is text for bash that tries to change something. FILE, DIR and PIPE stand for
@@ -172,7 +173,7 @@ func locks(t *testing.T, tgt backend.Target) {
 		if len(caps.Lock.Lacks) == 0 {
 			t.Error("a target without a lock does not say why")
 		}
-		if _, err := tgt.Start(t.Context(), backend.Spec{Shell: "true", Lock: &backend.Lock{}}); err == nil {
+		if _, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "true", Lock: &backend.Lock{}}); err == nil {
 			t.Error("a locked process runs without a lock")
 		}
 		t.Skipf("there is no lock: %q", caps.Lock.Lacks)
@@ -226,7 +227,7 @@ func (h held) place(t *testing.T) string {
 		t.Fatalf("no directory: %q %q", out, errOut)
 	}
 	t.Cleanup(func() {
-		p, err := h.Start(context.WithoutCancel(t.Context()), backend.Spec{Argv: []string{"rm", "-rf", dir}})
+		p, err := warranttest.Start(context.WithoutCancel(t.Context()), h, backend.Spec{Argv: []string{"rm", "-rf", dir}})
 		if err == nil {
 			_, _ = p.Wait()
 		}
@@ -263,7 +264,7 @@ func (h held) victim(t *testing.T) victim {
 	}()
 	port := fmt.Sprint(srv.Addr().(*net.TCPAddr).Port)
 	var said buffer
-	sleeper, err := h.Start(t.Context(), backend.Spec{Shell: "echo $$; exec sleep 600." + port, Stdout: &said})
+	sleeper, err := warranttest.Start(t.Context(), h, backend.Spec{Shell: "echo $$; exec sleep 600." + port, Stdout: &said})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +401,7 @@ func hits(t *testing.T, h held) {
 			case "merged":
 				s.Stdout, s.Stderr = &out, &out
 			}
-			p, err := h.Start(t.Context(), s)
+			p, err := warranttest.Start(t.Context(), h, s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -461,7 +462,7 @@ func lockedStreams(t *testing.T, h held) {
 		}
 	})
 	t.Run("a missing program", func(t *testing.T) {
-		p, err := h.Start(t.Context(), backend.Spec{Argv: []string{"no-such-program-cs"}, Lock: &backend.Lock{}})
+		p, err := warranttest.Start(t.Context(), h, backend.Spec{Argv: []string{"no-such-program-cs"}, Lock: &backend.Lock{}})
 		if err != nil {
 			return
 		}
@@ -504,7 +505,7 @@ func lockedStreams(t *testing.T, h held) {
 	t.Run("a conversation", func(t *testing.T) {
 		inR, inW := io.Pipe()
 		outR, outW := io.Pipe()
-		p, err := h.Start(t.Context(), backend.Spec{Shell: `while read -r l; do echo "got $l"; done`, Stdin: inR, Stdout: outW, Lock: &backend.Lock{}})
+		p, err := warranttest.Start(t.Context(), h, backend.Spec{Shell: `while read -r l; do echo "got $l"; done`, Stdin: inR, Stdout: outW, Lock: &backend.Lock{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -558,7 +559,7 @@ func lockedEnds(t *testing.T, h held) {
 				}
 				defer cancel()
 				var out buffer
-				p, err := h.Start(ctx, backend.Spec{
+				p, err := warranttest.Start(ctx, h, backend.Spec{
 					Shell:  "export CSMARK=" + m + "; echo up; " + tt.shell,
 					Stdout: &out, Stderr: &out, Grace: 200 * time.Millisecond, Lock: &backend.Lock{},
 				})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/receipt"
 )
 
@@ -135,7 +136,7 @@ func receiptOf(t *testing.T, tgt backend.Target, caps backend.Caps, recorded boo
 	}
 	mark := "receipt-" + strings.ToLower(rand.Text())
 	w.Program(mark)
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: command, Dir: dir, Mark: mark})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: command, Dir: dir, Mark: mark})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/rehearsal"
 )
 
@@ -35,7 +36,7 @@ func rehearse(t *testing.T, h held, caps backend.Caps, dir, text string) (rehear
 	if !ok {
 		t.Fatal("the target has no launcher")
 	}
-	return rehearsal.Run(t.Context(), tgt, rehearsal.Spec{Argv: []string{caps.Bash, "--noprofile", "--norc", "-c", text}, Dir: dir, Env: backend.Environ(caps)})
+	return rehearsal.Run(t.Context(), tgt, warranttest.Rules, rehearsal.Spec{Argv: []string{caps.Bash, "--noprofile", "--norc", "-c", text}, Dir: dir, Env: backend.Environ(caps)})
 }
 
 // rehearseInTime is rehearse for what doesn't take long. On a busy machine it may all the same, and is tried again.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 )
 
 // newMark is one that no other test uses.
@@ -55,7 +56,7 @@ func witness(t *testing.T, tgt backend.Target) {
 		m := newMark()
 		const text = `printf 'a\n\000b'; printf 'c\n' >&2; read -r x; echo "$x"; exit 5`
 		var out, errOut buffer
-		p, err := tgt.Start(t.Context(), backend.Spec{Shell: text, Stdin: strings.NewReader("in\n"), Stdout: &out, Stderr: &errOut, Mark: m})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: text, Stdin: strings.NewReader("in\n"), Stdout: &out, Stderr: &errOut, Mark: m})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +73,7 @@ func witness(t *testing.T, tgt backend.Target) {
 	t.Run("one writer for both streams gets them in their order", func(t *testing.T) {
 		m := newMark()
 		var out, again buffer
-		p, err := tgt.Start(t.Context(), backend.Spec{Shell: "for i in 1 2 3 4 5; do echo o$i; echo e$i >&2; done", Stdout: &out, Stderr: &out, Mark: m})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "for i in 1 2 3 4 5; do echo o$i; echo e$i >&2; done", Stdout: &out, Stderr: &out, Mark: m})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,7 @@ func witness(t *testing.T, tgt backend.Target) {
 	})
 	t.Run("a signal is named", func(t *testing.T) {
 		m := newMark()
-		p, err := tgt.Start(t.Context(), backend.Spec{Shell: "kill -KILL $$", Mark: m})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "kill -KILL $$", Mark: m})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +100,7 @@ func witness(t *testing.T, tgt backend.Target) {
 	t.Run("one that runs is followed to its end", func(t *testing.T) {
 		m := newMark()
 		r, end := input(t)
-		p, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo one; read -r x; echo two; exit 3", Stdin: r, Stdout: &buffer{}, Mark: m})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo one; read -r x; echo two; exit 3", Stdin: r, Stdout: &buffer{}, Mark: m})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +118,7 @@ func witness(t *testing.T, tgt backend.Target) {
 	})
 	t.Run("one that runs is ended with all that it started, and says its last words", func(t *testing.T) {
 		m := newMark()
-		p, err := tgt.Start(t.Context(), backend.Spec{
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{
 			Shell: "trap 'echo bye; exit 9' TERM; echo up; sleep 300 & sleep 300 & wait", Stdout: &buffer{}, Mark: m,
 		})
 		if err != nil {
@@ -142,7 +143,7 @@ func witness(t *testing.T, tgt backend.Target) {
 			fmt.Fprintln(&want, i)
 		}
 		var out, again buffer
-		p, err := tgt.Start(t.Context(), backend.Spec{
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{
 			Shell: `awk 'BEGIN { for (i = 0; i < 300000; i++) print i }'; exit 4`, Stdout: &out, Mark: m,
 		})
 		if err != nil {
@@ -172,7 +173,7 @@ func witness(t *testing.T, tgt backend.Target) {
 			{Shell: "echo x", Stdout: &buffer{}, Mark: prefix + "-over"}, {Shell: "echo x", Stdout: &buffer{}, Mark: prefix + "-open"},
 			{Shell: "echo x; read -r x", Stdin: r, Stdout: &buffer{}, Mark: prefix + "-runs"},
 		} {
-			p, err := tgt.Start(t.Context(), spec)
+			p, err := warranttest.Start(t.Context(), tgt, spec)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 	"countersign/targets/local"
 )
 
@@ -55,7 +56,7 @@ func (p *commandRunner) start(ctx context.Context, s backend.Spec) (backend.Proc
 	}
 	s.Env = append(s.Env, p.vars...)
 	s.Dir = "/"
-	return p.t.Start(ctx, s)
+	return door.Start(ctx, p.t, door.Plumbing, nil, s)
 }
 
 // output runs a program to its end and returns its output.

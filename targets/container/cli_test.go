@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 )
 
@@ -85,7 +86,7 @@ func TestTheCommandLineThatIsCalled(t *testing.T) {
 				s.Stdin = strings.NewReader("in")
 				want += "in"
 			}
-			p, err := tgt.Start(t.Context(), s)
+			p, err := warranttest.Start(t.Context(), tgt, s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +136,7 @@ func TestAProgramThatOnlyPlaysDockerIsCalledByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "exit 3"})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "exit 3"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestAnotherContainerOfTheSameNameIsRefused(t *testing.T) {
 	}
 	before := len(journal())
 	setState(t, dir, strings.Repeat("f", 64)+" true false now")
-	if _, err := tgt.Start(t.Context(), backend.Spec{Shell: "true"}); !errors.Is(err, ErrReplaced) {
+	if _, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "true"}); !errors.Is(err, ErrReplaced) {
 		t.Errorf("%v", err)
 	}
 	if len(journal()) != before {
@@ -175,7 +176,7 @@ func TestQuotedTextRunsAsTheArgumentsThatWereGiven(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		args := rapid.SliceOfN(rapid.StringMatching(`[ -~\n\t'"$\\`+"`"+`é]{0,12}`), 1, 5).Draw(rt, "args")
 		var out bytes.Buffer
-		p, err := tgt.Start(t.Context(), backend.Spec{Argv: []string{"sh", "-c", command(append([]string{"printf", `%s\0`}, args...))}, Stdout: &out})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Argv: []string{"sh", "-c", command(append([]string{"printf", `%s\0`}, args...))}, Stdout: &out})
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/container"
 	"countersign/targets/container/enginetest"
@@ -115,7 +116,7 @@ func rehearses(t *testing.T, e *enginetest.Engine) {
 	}
 	backendtest.Rehearsal(t, mounts, caps.Lock.By)
 	usual := open(t, config(e, false, e.Run(t, enginetest.Debian)))
-	_, err = rehearsal.Run(t.Context(), usual, rehearsal.Spec{Argv: []string{"touch", "/tmp/ran"}, Dir: "/", Env: []string{"PATH=" + backend.SearchPath}})
+	_, err = rehearsal.Run(t.Context(), usual, warranttest.Rules, rehearsal.Spec{Argv: []string{"touch", "/tmp/ran"}, Dir: "/", Env: []string{"PATH=" + backend.SearchPath}})
 	if none, ok := errors.AsType[rehearsal.NoneError](err); !ok || none.Why != "the account can't create mount namespaces" {
 		t.Errorf("%v", err)
 	}
@@ -129,7 +130,7 @@ func rehearses(t *testing.T, e *enginetest.Engine) {
 func text(t testing.TB, tgt backend.Target, shell string) string {
 	t.Helper()
 	var out bytes.Buffer
-	p, err := tgt.Start(context.Background(), backend.Spec{Shell: shell, Stdout: &out, Stderr: &out})
+	p, err := warranttest.Start(context.Background(), tgt, backend.Spec{Shell: shell, Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func text(t testing.TB, tgt backend.Target, shell string) string {
 func begin(t *testing.T, tgt backend.Target) backend.Process {
 	t.Helper()
 	r, w := io.Pipe()
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo up; sleep 300", Stdout: w})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo up; sleep 300", Stdout: w})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func lockedNetwork(t *testing.T, e *enginetest.Engine) {
 		t.Fatalf("%+v, %v", caps.Lock, err)
 	}
 	up, upW := io.Pipe()
-	p, err := tgt.Start(t.Context(), backend.Spec{Argv: []string{"perl", "-MIO::Socket::INET", "-e", `$| = 1;
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Argv: []string{"perl", "-MIO::Socket::INET", "-e", `$| = 1;
 		my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1", LocalPort => 7777) or die;
 		print "up\n"; while (my $c = $s->accept) { print $c "hello\n"; close $c }`}, Stdout: upW})
 	if err != nil {
@@ -216,7 +217,7 @@ func lockedNetwork(t *testing.T, e *enginetest.Engine) {
 	}
 	client := func(l backend.Lock) (string, []backend.Hit, error) {
 		var out bytes.Buffer
-		p, err := tgt.Start(t.Context(), backend.Spec{Argv: []string{"bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7777; cat <&3"}, Stdout: &out, Lock: &l})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Argv: []string{"bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7777; cat <&3"}, Stdout: &out, Lock: &l})
 		if err != nil {
 			return "", nil, err
 		}
@@ -285,7 +286,7 @@ func madeAgain(t *testing.T, e *enginetest.Engine, cli bool) {
 	was := tgt.ID()
 	refused := func(what string) {
 		t.Helper()
-		if _, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo two"}); !errors.Is(err, container.ErrReplaced) {
+		if _, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo two"}); !errors.Is(err, container.ErrReplaced) {
 			t.Errorf("%s: %v, want ErrReplaced", what, err)
 		}
 		if _, err := tgt.FS().ReadFile(t.Context(), "/etc/passwd", 0); err == nil {
@@ -329,7 +330,7 @@ func unread(t *testing.T, e *enginetest.Engine, cli bool) {
 	tgt := open(t, config(e, cli, e.Run(t, enginetest.Tiny)))
 	for i := range 20 {
 		var out, errOut bytes.Buffer
-		p, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo one; echo two >&2; exit 3", Stdin: strings.NewReader("hello\n"), Stdout: &out, Stderr: &errOut})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo one; echo two >&2; exit 3", Stdin: strings.NewReader("hello\n"), Stdout: &out, Stderr: &errOut})
 		if err != nil {
 			t.Fatalf("%d: %v", i, err)
 		}
@@ -359,7 +360,7 @@ func goesAway(t *testing.T, e *enginetest.Engine) {
 	proc := begin(t, tgt)
 	p.cut()
 	lost(t, proc)
-	if _, err := tgt.Start(t.Context(), backend.Spec{Shell: "true"}); err == nil || errors.Is(err, backend.ErrLost) {
+	if _, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "true"}); err == nil || errors.Is(err, backend.ErrLost) {
 		t.Errorf("nothing can have been started: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/container/enginetest"
 	"countersign/targets/rehearsal"
 )
@@ -46,7 +47,7 @@ func TestARehearsedEffectIsTheRealOne(t *testing.T) {
 			before := snapshot(t, tgt)
 			argv := []string{caps.Bash, "--noprofile", "--norc", "-c", command}
 			begin := time.Now()
-			r, err := rehearsal.Run(t.Context(), tgt, rehearsal.Spec{Argv: argv, Dir: "/", Env: backend.Environ(caps)})
+			r, err := rehearsal.Run(t.Context(), tgt, warranttest.Rules, rehearsal.Spec{Argv: argv, Dir: "/", Env: backend.Environ(caps)})
 			took = append(took, time.Since(begin))
 			if again := snapshot(t, tgt); len(diff(before, again)) > 0 {
 				t.Errorf("the rehearsal changed the container: %q", diff(before, again))
@@ -62,7 +63,7 @@ func TestARehearsedEffectIsTheRealOne(t *testing.T) {
 				unknown["more than files"]++
 				return
 			}
-			p, err := tgt.Start(t.Context(), backend.Spec{Argv: argv, Dir: "/", Env: backend.Environ(caps)})
+			p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Argv: argv, Dir: "/", Env: backend.Environ(caps)})
 			if err != nil {
 				t.Fatal(err)
 			}

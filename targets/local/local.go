@@ -22,6 +22,7 @@ import (
 	"syscall"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 	"countersign/targets/lock"
 	"countersign/targets/lock/helper"
 )
@@ -141,7 +142,7 @@ func (t *Target) Probe(ctx context.Context) (backend.Caps, error) {
 
 func (t *Target) tmuxVersion(ctx context.Context) (string, error) {
 	var out bytes.Buffer
-	p, err := t.Start(ctx, backend.Spec{Argv: []string{"tmux", "-V"}, Dir: "/", Stdout: &out})
+	p, err := door.Start(ctx, t, door.Look, nil, backend.Spec{Argv: []string{"tmux", "-V"}, Dir: "/", Stdout: &out})
 	if err != nil {
 		return "", err
 	}

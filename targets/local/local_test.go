@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/local"
 )
@@ -122,7 +123,7 @@ func TestASlowReaderLosesNothingOfAnEndedProgram(t *testing.T) {
 	w := &slowWriter{gate: make(chan struct{})}
 	tgt := local.New(local.Options{Dir: "/"})
 	// The background process keeps the pipe open past the drain time.
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "sleep 4 & head -c 50000 /dev/zero", Stdout: w})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "sleep 4 & head -c 50000 /dev/zero", Stdout: w})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func BenchmarkFork(b *testing.B) {
 	tgt := local.New(local.Options{Dir: "/"})
 	for b.Loop() {
 		var out bytes.Buffer
-		p, err := tgt.Start(context.Background(), backend.Spec{Shell: "echo hi", Stdout: &out})
+		p, err := warranttest.Start(context.Background(), tgt, backend.Spec{Shell: "echo hi", Stdout: &out})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -157,7 +158,7 @@ func TestALockedProcessIsHeldAndLeavesNothingBehind(t *testing.T) {
 	}
 	var out bytes.Buffer
 	mark := "6" + strconv.Itoa(os.Getpid())
-	p, err := tgt.Start(t.Context(), backend.Spec{
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{
 		Shell: "echo x > /tmp/countersign-locked; sleep " + mark + " & timeout " + mark + " sleep " + mark + " & echo done", Lock: &backend.Lock{}, Stdout: &out,
 	})
 	if err != nil {

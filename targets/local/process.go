@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ type process struct {
 // own with Detach, and then ctx does not end it). A background process that
 // keeps the streams open is waited for up to 2 s after the program's own end.
 func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(s.Permitted(), ctx.Err()); err != nil {
 		return nil, err
 	}
 	if s.Lock != nil && s.Lock.System {

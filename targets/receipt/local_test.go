@@ -7,6 +7,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/local"
 )
@@ -22,10 +23,13 @@ func TestThisMachineRecords(t *testing.T) {
 type unprivileged struct{ *local.Target }
 
 func (u unprivileged) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	if len(s.Argv) > 0 && s.Argv[0] == "perl" {
 		s.Argv = append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}, s.Argv...)
 	}
-	return u.Target.Start(ctx, s)
+	return warranttest.Start(ctx, u.Target, s)
 }
 
 func TestAnAccountWithoutRightsCompares(t *testing.T) {

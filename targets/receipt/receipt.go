@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // The programs, as they are sent.
@@ -95,9 +96,7 @@ type Report struct {
 }
 
 // Target is what can tell.
-type Target interface {
-	Start(ctx context.Context, s backend.Spec) (backend.Process, error)
-}
+type Target = door.Starter
 
 // Watch looks at a target from before a command until after it.
 type Watch struct {
@@ -115,7 +114,7 @@ func Prepare(ctx context.Context, t Target, env []string) (*Watch, error) {
 	ctx, end := context.WithCancel(ctx)
 	in := &input{next: make(chan told, 1), over: ctx.Done()}
 	w := &Watch{out: newOutput("\nready\n", "\nnone\n"), in: in, end: end, ended: make(chan struct{})}
-	p, err := t.Start(ctx, backend.Spec{Argv: []string{"perl", "-e", lookProgram + beforeProgram, recordProgram}, Dir: "/", Env: env, Stdin: in, Stdout: w.out})
+	p, err := door.Start(ctx, t, door.Look, nil, backend.Spec{Argv: []string{"perl", "-e", lookProgram + beforeProgram, recordProgram}, Dir: "/", Env: env, Stdin: in, Stdout: w.out})
 	if err != nil {
 		end()
 		return nil, err
@@ -204,7 +203,7 @@ func (w *Watch) Drop() {
 func After(ctx context.Context, t Target, env []string, b Before, home string, dirs []string) (Report, error) {
 	out := newOutput(ending)
 	argv := append(append([]string{"perl", "-e", lookProgram + afterProgram}, strings.Fields(b.At)...), home)
-	p, err := t.Start(ctx, backend.Spec{Argv: append(argv, dirs...), Dir: "/", Env: env, Stdout: out})
+	p, err := door.Start(ctx, t, door.Look, nil, backend.Spec{Argv: append(argv, dirs...), Dir: "/", Env: env, Stdout: out})
 	if err != nil {
 		return Report{}, err
 	}

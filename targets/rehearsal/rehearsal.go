@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // Limits of a rehearsal.
@@ -68,7 +69,7 @@ func (e NoneError) Error() string { return e.Why }
 // Target is what can rehearse. Its ID does not matter here.
 type Target interface {
 	backend.Launcher
-	Start(ctx context.Context, s backend.Spec) (backend.Process, error)
+	door.Starter
 }
 
 // Spec is what is rehearsed.
@@ -174,10 +175,10 @@ type Report struct {
 // Complete reports whether the changes are all that the command does, as far as the view can tell.
 func (r Report) Complete() bool { return len(r.Hits) == 0 && !r.Left && !r.Rights }
 
-// Run rehearses a command on a target. It returns a NoneError where that cannot be done, and takes at
+// Run rehearses a command on a target, if the rules let it. It returns a NoneError where that cannot be done, and takes at
 // most [Within]. Nothing on the target has changed afterwards, whatever the command is. It is safe for
 // concurrent use.
-func Run(ctx context.Context, t Target, s Spec) (Report, error) {
+func Run(ctx context.Context, t Target, r door.Rules, s Spec) (Report, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Within, errTooLong)
 	defer cancel()
 	token := "countersign-" + strings.ToLower(rand.Text())
@@ -186,7 +187,7 @@ func Run(ctx context.Context, t Target, s Spec) (Report, error) {
 		return Report{}, err
 	}
 	out, errs := &bounded{most: maxOutput}, &tail{token: []byte(token + " ")}
-	p, err := t.Start(ctx, backend.Spec{Argv: argv, Dir: "/", Stdout: out, Stderr: errs, Grace: time.Millisecond})
+	p, err := door.Start(ctx, t, door.Rehearsal, r, backend.Spec{Argv: argv, Dir: "/", Stdout: out, Stderr: errs, Grace: time.Millisecond})
 	if err != nil {
 		return Report{}, err
 	}
@@ -206,21 +207,21 @@ func Run(ctx context.Context, t Target, s Spec) (Report, error) {
 	case len(printed) == 0:
 		return Report{}, NoneError{whys["mount"]}
 	}
-	r, err := parse(printed)
+	report, err := parse(printed)
 	if err != nil {
 		return Report{}, err
 	}
 	if why, no := errs.refused(); no || !errs.held() {
 		return Report{}, NoneError{"the lock couldn't be applied" + why}
 	}
-	r.Hits, r.Error = errs.hits(), errs.last()
-	if r.Code != 0 && strings.Contains(r.Error, "No space left on device") {
+	report.Hits, report.Error = errs.hits(), errs.last()
+	if report.Code != 0 && strings.Contains(report.Error, "No space left on device") {
 		return Report{}, NoneError{whys["memory"]}
 	}
-	if r.Code != 0 && r.Complete() && strings.Contains(r.Error, "Read-only file system") { // as of the machine's devices
+	if report.Code != 0 && report.Complete() && strings.Contains(report.Error, "Read-only file system") { // as of the machine's devices
 		return Report{}, NoneError{whys["fixed"]}
 	}
-	return r, nil
+	return report, nil
 }
 
 // endWithin is how long a process may take to end that was killed. Who waits for a card does not wait

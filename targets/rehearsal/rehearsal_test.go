@@ -9,6 +9,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/local"
 	"countersign/targets/rehearsal"
@@ -29,8 +30,11 @@ type short struct {
 }
 
 func (s short) Start(ctx context.Context, spec backend.Spec) (backend.Process, error) {
+	if err := spec.Permitted(); err != nil {
+		return nil, err
+	}
 	spec.Argv = append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /proc/meminfo && exec "$@"`, s.meminfo}, spec.Argv...)
-	return s.Target.Start(ctx, spec)
+	return warranttest.Start(ctx, s.Target, spec)
 }
 
 func TestNothingIsRehearsedWhereMemoryIsShort(t *testing.T) {
@@ -43,7 +47,7 @@ func TestNothingIsRehearsedWhereMemoryIsShort(t *testing.T) {
 	}
 	helper := filepath.Join(backendtest.Helper(t), "countersign-lock")
 	target := short{local.New(local.Options{Launcher: []string{helper}}), file}
-	_, err := rehearsal.Run(t.Context(), target, rehearsal.Spec{Argv: []string{"touch", "/tmp/ran"}, Dir: "/", Env: []string{"PATH=" + backend.SearchPath}})
+	_, err := rehearsal.Run(t.Context(), target, warranttest.Rules, rehearsal.Spec{Argv: []string{"touch", "/tmp/ran"}, Dir: "/", Env: []string{"PATH=" + backend.SearchPath}})
 	if none, ok := errors.AsType[rehearsal.NoneError](err); !ok || none.Why != "memory is short on this target" {
 		t.Error(err)
 	}

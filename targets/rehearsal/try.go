@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // trial writes a file, signals what is not its own and lists processes. Its argument is the file.
@@ -23,7 +24,7 @@ exit 7`
 func Try(ctx context.Context, t Target, temp string, s Spec) error {
 	file := temp + "/countersign-trial-" + strings.ToLower(rand.Text())
 	s.Argv, s.Dir = []string{"/bin/sh", "-c", trial, "sh", file}, "/"
-	r, err := Run(ctx, t, s)
+	r, err := Run(ctx, t, func(door.Purpose) error { return nil }, s) // the command is the bot's own
 	if err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func Try(ctx context.Context, t Target, temp string, s Spec) error {
 			return NoneError{"a trial's refused calls weren't reported"}
 		}
 	}
-	p, err := t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", "-c", `[ ! -e "$1" ] || { rm -f -- "$1"; exit 1; }`, "sh", file}, Dir: "/"})
+	p, err := door.Start(ctx, t, door.Plumbing, nil, backend.Spec{Argv: []string{"/bin/sh", "-c", `[ ! -e "$1" ] || { rm -f -- "$1"; exit 1; }`, "sh", file}, Dir: "/"})
 	if err != nil {
 		return err
 	}

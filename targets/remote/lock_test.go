@@ -15,6 +15,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/remote"
 )
@@ -108,7 +109,7 @@ func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
 			}
 			t.Log(caps.Lock.Lacks)
 			file := filepath.Join(dir, "ran")
-			if _, err := m.Start(t.Context(), backend.Spec{Argv: []string{"touch", file}, Lock: &backend.Lock{}}); !errors.Is(err, backend.ErrNoLock) {
+			if _, err := warranttest.Start(t.Context(), m, backend.Spec{Argv: []string{"touch", file}, Lock: &backend.Lock{}}); !errors.Is(err, backend.ErrNoLock) {
 				t.Errorf("%v", err)
 			}
 			if _, err := os.Stat(file); err == nil {
@@ -152,7 +153,7 @@ func TestALauncherThatBreaksRunsNothing(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				_, err := m.Start(t.Context(), backend.Spec{Argv: []string{"touch", filepath.Join(dir, "ran")}, Lock: &backend.Lock{}})
+				_, err := warranttest.Start(t.Context(), m, backend.Spec{Argv: []string{"touch", filepath.Join(dir, "ran")}, Lock: &backend.Lock{}})
 				if !errors.Is(err, backend.ErrNoLock) {
 					t.Errorf("%v", err)
 				}
@@ -176,7 +177,7 @@ func TestAKilledGuardLeavesNothing(t *testing.T) {
 			// The guard is the parent of what it started; those that it did not start live on,
 			// and what they try fails.
 			out := &safe{}
-			p, err := m.Start(t.Context(), backend.Spec{
+			p, err := warranttest.Start(t.Context(), m, backend.Spec{
 				Shell:  "(setsid sh -c 'sleep 2; { echo x >" + dir + "/f; } 2>&1; echo tried' &); echo $$ $PPID; sleep 300",
 				Stdout: out, Stderr: out, Lock: &backend.Lock{},
 			})
@@ -219,7 +220,7 @@ func TestACallWithoutAGuardFails(t *testing.T) {
 			// It leaves the group, so that nobody ends it, and becomes another program when the
 			// kernel says that there is no such call.
 			sign := fmt.Sprintf("30.%d", os.Getpid()*10+i)
-			p, err := m.Start(t.Context(), backend.Spec{
+			p, err := warranttest.Start(t.Context(), m, backend.Spec{
 				Argv: []string{"perl", "-e", `
 					my $guard = getppid; $| = 1;
 					if (!fork) { setpgrp(0, 0); for (1 .. 200) { select undef, undef, undef, 0.1; exec "sleep", $ARGV[1] if !mkdir $ARGV[0] and $! == 38 } exit }
@@ -255,7 +256,7 @@ func TestADeadlineEndsALockedCommand(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			mark := "locked-deadline-" + by
-			p, err := own.Start(ctx, backend.Spec{Shell: "trap '' TERM; sleep 300 & wait; sleep 300", Mark: mark, Grace: time.Second, Lock: &backend.Lock{}})
+			p, err := warranttest.Start(ctx, own, backend.Spec{Shell: "trap '' TERM; sleep 300 & wait; sleep 300", Mark: mark, Grace: time.Second, Lock: &backend.Lock{}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -148,6 +148,9 @@ type launch struct {
 // Start implements backend.Target. It returns once the program runs. A background
 // process that keeps the streams open is not waited for.
 func (m *Machine) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	p, err := m.start(ctx, s, launch{})
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/local"
 	"countersign/targets/remote"
@@ -70,7 +71,7 @@ func (l *loop) Open(_ context.Context, argv []string, stdin io.Reader, stdout, s
 		}
 		return writer{c, w}
 	}
-	p, err := l.t.Start(context.Background(), backend.Spec{Argv: argv, Dir: "/", Env: os.Environ(), Stdin: stdin, Stdout: guard(stdout), Stderr: guard(stderr), Detach: true})
+	p, err := warranttest.Start(context.Background(), l.t, backend.Spec{Argv: argv, Dir: "/", Env: os.Environ(), Stdin: stdin, Stdout: guard(stdout), Stderr: guard(stderr), Detach: true})
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +173,7 @@ func TestALostConnectionIsAnUnknownOutcomeWithEvidenceLater(t *testing.T) {
 	m := remote.New(remote.Options{Transport: l, Name: "loop", Notes: "countersign-test"})
 	r, w := io.Pipe()
 	defer func() { _ = w.Close() }()
-	p, err := m.Start(t.Context(), backend.Spec{Shell: "read x; exit 7", Stdin: r, Mark: "evidence-1"})
+	p, err := warranttest.Start(t.Context(), m, backend.Spec{Shell: "read x; exit 7", Stdin: r, Mark: "evidence-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestADeadlineHoldsWhenTheConnectionDoesNot(t *testing.T) {
 	m := remote.New(remote.Options{Transport: l, Name: "loop", Notes: "countersign-test", Slack: time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // a busy machine starts it within that
 	defer cancel()
-	p, err := m.Start(ctx, backend.Spec{Shell: "trap '' TERM; sleep 300 & wait; sleep 300", Mark: "deadline-1", Grace: time.Second})
+	p, err := warranttest.Start(ctx, m, backend.Spec{Shell: "trap '' TERM; sleep 300 & wait; sleep 300", Mark: "deadline-1", Grace: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

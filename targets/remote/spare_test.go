@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/remote"
 )
@@ -124,7 +125,7 @@ func read(t *testing.T, m *remote.Machine, s backend.Spec) (ran, error) {
 	if s.Lock == nil {
 		s.Lock = &backend.Lock{}
 	}
-	p, err := m.Start(t.Context(), s)
+	p, err := warranttest.Start(t.Context(), m, s)
 	if err != nil {
 		return ran{}, err
 	}
@@ -215,7 +216,7 @@ func TestASpareIsForReadsOnly(t *testing.T) {
 	}
 	waitForSpare(t, m)
 	var out bytes.Buffer
-	p, err := m.Start(t.Context(), backend.Spec{Shell: "echo a change", Stdout: &out})
+	p, err := warranttest.Start(t.Context(), m, backend.Spec{Shell: "echo a change", Stdout: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func TestASpareIsForReadsOnly(t *testing.T) {
 
 	// A read through a spare can be killed, and ends when its time is over.
 	waitForSpare(t, m)
-	k, err := m.Start(t.Context(), backend.Spec{Shell: "trap '' TERM; sleep 300", Lock: &backend.Lock{}, Grace: 100 * time.Millisecond})
+	k, err := warranttest.Start(t.Context(), m, backend.Spec{Shell: "trap '' TERM; sleep 300", Lock: &backend.Lock{}, Grace: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +255,7 @@ func TestASpareIsForReadsOnly(t *testing.T) {
 	waitForSpare(t, m)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	k, err = m.Start(ctx, backend.Spec{Shell: "sleep 300", Lock: &backend.Lock{}})
+	k, err = warranttest.Start(ctx, m, backend.Spec{Shell: "sleep 300", Lock: &backend.Lock{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +295,7 @@ func TestASpareEndsAReadThatTheBotNoLongerCanEnd(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			var out bytes.Buffer
-			p, err := m.Start(ctx, backend.Spec{Shell: "echo $$; trap '' TERM; while :; do sleep 1; done", Lock: &backend.Lock{}, Stdout: &out, Grace: time.Second})
+			p, err := warranttest.Start(ctx, m, backend.Spec{Shell: "echo $$; trap '' TERM; while :; do sleep 1; done", Lock: &backend.Lock{}, Stdout: &out, Grace: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}

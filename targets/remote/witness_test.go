@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/remote"
 )
 
@@ -42,7 +43,7 @@ func TestARecordThatCannotBeReadIsNotTakenForNone(t *testing.T) {
 	t.Cleanup(m.Close)
 	mark := "weary-" + strings.ToLower(t.Name()[:8])
 	t.Cleanup(func() { _ = m.Prune(context.WithoutCancel(t.Context()), mark, nil) })
-	p, err := m.Start(t.Context(), backend.Spec{Shell: "exit 3", Mark: mark})
+	p, err := warranttest.Start(t.Context(), m, backend.Spec{Shell: "exit 3", Mark: mark})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestWhatWasPrintedLastIsFollowedToTheLastByte(t *testing.T) {
 	m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test"})
 	t.Cleanup(m.Close)
 	mark := fmt.Sprint("lastbyte-", time.Now().UnixNano()) // it never ends, so nothing deletes its record
-	p, err := m.Start(t.Context(), backend.Spec{Shell: "printf abc; printf 'no c' >&2; kill -9 $PPID", Stdout: io.Discard, Stderr: &strings.Builder{}, Mark: mark})
+	p, err := warranttest.Start(t.Context(), m, backend.Spec{Shell: "printf abc; printf 'no c' >&2; kill -9 $PPID", Stdout: io.Discard, Stderr: &strings.Builder{}, Mark: mark})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,6 +87,9 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 	if s.Approval == "" {
 		return t.Machine.Start(ctx, s)
 	}
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	if t.credential == nil {
 		return nil, fmt.Errorf("ssh: %s takes no credential for each approval", t.c.Name)
 	}

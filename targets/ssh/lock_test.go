@@ -10,6 +10,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/ssh/sshtest"
 )
@@ -79,7 +80,7 @@ func TestALockCostsNoRoundTrip(t *testing.T) {
 func hi(t testing.TB, tgt backend.Target, l *backend.Lock) {
 	t.Helper()
 	var out bytes.Buffer
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo hi", Stdout: &out, Lock: l})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo hi", Stdout: &out, Lock: l})
 	if err != nil {
 		t.Fatal(err)
 	}

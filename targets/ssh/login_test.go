@@ -11,6 +11,7 @@ import (
 	xssh "golang.org/x/crypto/ssh"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/ssh/sshtest"
 )
 
@@ -246,7 +247,7 @@ func TestJumpHosts(t *testing.T) {
 	})
 	t.Run("a jump host that breaks is a lost connection", func(t *testing.T) {
 		tgt := open(t, c)
-		p, err := tgt.Start(t.Context(), backend.Spec{Shell: "sleep 7"})
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "sleep 7"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/ssh/sshtest"
 )
 
@@ -28,7 +29,7 @@ func spareOf(t *testing.T, tgt *Target) *spare {
 func lockedRead(t *testing.T, tgt *Target, text, want string) {
 	t.Helper()
 	var out bytes.Buffer
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: text, Stdout: &out, Lock: &backend.Lock{}})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: text, Stdout: &out, Lock: &backend.Lock{}})
 	if err != nil {
 		t.Fatal(err)
 	}

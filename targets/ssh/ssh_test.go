@@ -17,6 +17,7 @@ import (
 	xssh "golang.org/x/crypto/ssh"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/ssh/sshtest"
 )
@@ -50,7 +51,7 @@ func open(t testing.TB, c Config) *Target {
 func run(t testing.TB, tgt backend.Target, text string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: text, Stdout: &out})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: text, Stdout: &out})
 	if err != nil {
 		return "", err
 	}
@@ -166,7 +167,7 @@ func TestACommandEndsEvenWhereLongOnesHoldEveryChannel(t *testing.T) {
 	defer cancel()
 	var procs []backend.Process
 	for range 2 {
-		p, err := tgt.Start(ctx, backend.Spec{Shell: "sleep 300"})
+		p, err := warranttest.Start(ctx, tgt, backend.Spec{Shell: "sleep 300"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +202,7 @@ func TestALostConnectionIsAnUnknownOutcomeAndTheNextCommandWorks(t *testing.T) {
 			tgt := open(t, c)
 			var mu sync.Mutex
 			var out bytes.Buffer
-			p, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo up; exec sleep 7", Stdout: writer(func(b []byte) (int, error) {
+			p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo up; exec sleep 7", Stdout: writer(func(b []byte) (int, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				return out.Write(b)
@@ -233,7 +234,7 @@ func TestAStalledLinkIsNoticed(t *testing.T) {
 	c := config(s)
 	c.Port, c.Keepalive = proxy.Port, 100*time.Millisecond
 	tgt := open(t, c)
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "sleep 7"})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "sleep 7"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func TestASlowReaderHoldsUpItsOwnCommandOnly(t *testing.T) {
 	tgt := open(t, config(sshtest.Start(t, sshtest.Options{})))
 	hold := make(chan struct{})
 	var got int
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "head -c 8000000 /dev/zero", Stdout: writer(func(b []byte) (int, error) {
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "head -c 8000000 /dev/zero", Stdout: writer(func(b []byte) (int, error) {
 		<-hold
 		got += len(b)
 		return len(b), nil
@@ -408,7 +409,7 @@ func TestConfigurationMistakesAreErrors(t *testing.T) {
 func TestAClosedTargetDoesNothing(t *testing.T) {
 	s := sshtest.Start(t, sshtest.Options{})
 	tgt := open(t, config(s))
-	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "sleep 7"})
+	p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "sleep 7"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 )
 
 // median runs f n times and returns the median duration.
@@ -39,7 +40,7 @@ func BenchmarkPaneCommand(b *testing.B) {
 	p := be.pane()
 	fork := func() {
 		var out bytes.Buffer
-		pr, err := be.tgt.Start(b.Context(), backend.Spec{Shell: "echo hi", Stdout: &out, Stderr: &bytes.Buffer{}})
+		pr, err := warranttest.Start(b.Context(), be.tgt, backend.Spec{Shell: "echo hi", Stdout: &out, Stderr: &bytes.Buffer{}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -72,7 +73,7 @@ func BenchmarkPolledBaseline(b *testing.B) {
 		mark := fmt.Sprintf("MARK%d-", i)
 		cli := func(args ...string) string {
 			var out bytes.Buffer
-			pr, err := be.tgt.Start(b.Context(), backend.Spec{Argv: append([]string{"tmux", "-L", be.sock}, args...), Stdout: &out})
+			pr, err := warranttest.Start(b.Context(), be.tgt, backend.Spec{Argv: append([]string{"tmux", "-L", be.sock}, args...), Stdout: &out})
 			if err != nil {
 				b.Fatal(err)
 			}

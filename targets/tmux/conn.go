@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // closeTime is how long a control client may take to end by itself. To kill one can end the
@@ -106,7 +107,7 @@ type conn struct {
 func dial(ctx context.Context, t backend.Target, argv []string) (*conn, error) {
 	c := &conn{in: newInbox(), dead: make(chan struct{}), attached: make(chan struct{}), sinks: map[int]sink{}, locked: map[string]bool{}}
 	c.dec.handle = c.event
-	proc, err := t.Start(context.WithoutCancel(ctx), backend.Spec{
+	proc, err := door.Start(context.WithoutCancel(ctx), t, door.Plumbing, nil, backend.Spec{
 		Argv:   argv,
 		Stdin:  c.in,
 		Stdout: writerFunc(func(b []byte) { c.dec.feed(b) }),

@@ -20,6 +20,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/container"
 	"countersign/targets/container/enginetest"
 	"countersign/targets/local"
@@ -324,7 +325,7 @@ func shell(ctx context.Context, tgt backend.Target, text string) (out string, co
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var b bytes.Buffer
-	p, err := tgt.Start(ctx, backend.Spec{Shell: text, Stdout: &b, Stderr: &bytes.Buffer{}})
+	p, err := warranttest.Start(ctx, tgt, backend.Spec{Shell: text, Stdout: &b, Stderr: &bytes.Buffer{}})
 	if err != nil {
 		return "", 0, err
 	}

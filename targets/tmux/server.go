@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // The user options that this package keeps in tmux, besides one "@name" for each tag.
@@ -148,7 +149,7 @@ func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
 // run runs a program on the target and waits for its end.
 func (s *Server) run(ctx context.Context, argv ...string) (stdout string, err error) {
 	var out, errOut bytes.Buffer
-	p, err := s.t.Start(ctx, backend.Spec{Argv: argv, Dir: "/", Stdout: &out, Stderr: &errOut})
+	p, err := door.Start(ctx, s.t, door.Plumbing, nil, backend.Spec{Argv: argv, Dir: "/", Stdout: &out, Stderr: &errOut})
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // Show shows a text to the people at the pane; the shell has no part in it. It stands above
@@ -72,7 +73,7 @@ func (p *Pane) flushNotices() (write func(context.Context) error) {
 	}
 	tty, frames := p.device.tty, bytes.Join(idleFrames(p.nonce, data, p.shell.prompt), nil)
 	return func(ctx context.Context) error {
-		proc, err := p.s.t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", "-c", `cat >"$1"`, "sh", tty}, Stdin: bytes.NewReader(frames)})
+		proc, err := door.Start(ctx, p.s.t, door.Plumbing, nil, backend.Spec{Argv: []string{"/bin/sh", "-c", `cat >"$1"`, "sh", tty}, Stdin: bytes.NewReader(frames)})
 		if err != nil {
 			return err
 		}

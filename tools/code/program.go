@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // parserName is the parser's program (cmd/countersign-parser).
@@ -40,7 +41,7 @@ func Parser(t backend.Target) Starter {
 }
 
 func start(ctx context.Context, t backend.Target, stdin io.Reader, stdout io.Writer, argv ...string) (backend.Process, error) {
-	return t.Start(ctx, backend.Spec{Argv: argv, Dir: "/", Stdin: stdin, Stdout: stdout, Grace: time.Millisecond})
+	return door.Start(ctx, t, door.Plumbing, nil, backend.Spec{Argv: argv, Dir: "/", Stdin: stdin, Stdout: stdout, Grace: time.Millisecond})
 }
 
 // program is the parser's program, found or built once.
@@ -101,7 +102,7 @@ func (p *program) build(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTime)
 	defer cancel()
 	// The account's own environment locates Go and its caches.
-	process, err := p.target.Start(ctx, backend.Spec{
+	process, err := door.Start(ctx, p.target, door.Plumbing, nil, backend.Spec{
 		Argv: []string{"go", "build", "-o", to, "./cmd/" + parserName}, Dir: root,
 		Env: append(os.Environ(), "CGO_ENABLED=1"), Stdout: &out, Stderr: &out,
 	})

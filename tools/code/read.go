@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 	"countersign/tools/code/wire"
 )
 
@@ -153,7 +154,7 @@ func (r reader) readTar(ctx context.Context, files []*file, workers int, each re
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pr, pw := io.Pipe()
-	p, err := r.target.Start(ctx, backend.Spec{
+	p, err := door.Start(ctx, r.target, door.Look, nil, backend.Spec{
 		Argv: []string{"tar", "-c", "-f", "-", "-T", "-"}, Dir: r.root, Stdin: strings.NewReader(names.String()), Stdout: pw,
 	})
 	if err != nil {

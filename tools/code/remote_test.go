@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/ssh"
 	"countersign/targets/ssh/sshtest"
 	"countersign/tools/code/parser"
@@ -36,11 +37,14 @@ func (c *counting) FS() backend.FileSystem {
 }
 
 func (c *counting) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	c.starts.Add(1)
 	if c.noTar {
 		s.Argv[0] = "/nonexistent/tar"
 	}
-	return c.Target.Start(ctx, s)
+	return warranttest.Start(ctx, c.Target, s)
 }
 
 func (f countingFS) ReadFile(ctx context.Context, name string, limit int64) ([]byte, error) {

@@ -19,6 +19,7 @@ import (
 	"countersign/approvals/card"
 	"countersign/approvals/risk"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 	"countersign/tools"
 	"countersign/tools/gitcmd"
@@ -36,6 +37,9 @@ type machine struct {
 }
 
 func (m *machine) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	m.specs = append(m.specs, s)
 	before, lose := m.before, m.lose
@@ -45,7 +49,7 @@ func (m *machine) Start(ctx context.Context, s backend.Spec) (backend.Process, e
 			return nil, err
 		}
 	}
-	p, err := m.Target.Start(ctx, s)
+	p, err := warranttest.Start(ctx, m.Target, s)
 	if err == nil && lose != "" && len(s.Argv) > 1 && s.Argv[1] == lose {
 		return losing{p}, nil
 	}

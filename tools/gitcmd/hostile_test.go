@@ -13,6 +13,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/ssh"
 	"countersign/targets/ssh/sshtest"
 	"countersign/tools"
@@ -242,7 +243,7 @@ func TestOverSSH(t *testing.T) {
 func shellOn(ctx context.Context, t *testing.T, target backend.Target, text string) string {
 	t.Helper()
 	var out bytes.Buffer
-	p, err := target.Start(ctx, backend.Spec{Shell: text, Stdout: &out, Stderr: &out})
+	p, err := warranttest.Start(ctx, target, backend.Spec{Shell: text, Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatal(err)
 	}

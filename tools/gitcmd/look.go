@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 	"countersign/tools"
 )
 
@@ -111,7 +112,7 @@ func (s *suite) start(ctx context.Context, dir, id string, env, argv []string) (
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	so, se := &limitedBuffer{limit: maxReadOutput}, &limitedBuffer{limit: keepOutput}
-	p, err := s.Target.Start(ctx, backend.Spec{Argv: argv, Dir: dir, DirID: id, Env: env, Stdout: so, Stderr: se})
+	p, err := door.Start(ctx, s.Target, door.Look, nil, backend.Spec{Argv: argv, Dir: dir, DirID: id, Env: env, Stdout: so, Stderr: se})
 	if err != nil {
 		return 0, "", "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/approved"
 	"countersign/tools"
 )
 
@@ -59,7 +60,7 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *prepared, sink tools.Si
 		}
 		spec.Mark = mark
 	}
-	p, err := t.Target.Start(wctx, spec)
+	p, err := approved.Start(wctx, t.Target, spec)
 	switch {
 	case errors.Is(err, backend.ErrLost):
 		return t.lostResult(k, "", sink)

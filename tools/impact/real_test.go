@@ -11,6 +11,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 )
 
@@ -25,7 +26,7 @@ func (r realRunner) Read(ctx context.Context, command string) (string, int, erro
 		r.t.Errorf("a preview ran text that is not proven: %s", command)
 	}
 	var out bytes.Buffer
-	p, err := r.target.Start(ctx, backend.Spec{Argv: []string{"bash", "--noprofile", "--norc", "-c", command}, Stdout: &out})
+	p, err := warranttest.Start(ctx, r.target, backend.Spec{Argv: []string{"bash", "--noprofile", "--norc", "-c", command}, Stdout: &out})
 	if err != nil {
 		return "", 0, err
 	}

@@ -17,6 +17,7 @@ import (
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 	"countersign/tools"
 	"countersign/tools/process"
@@ -62,6 +63,9 @@ func (m *machine) Probe(ctx context.Context) (backend.Caps, error) {
 }
 
 func (m *machine) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	m.starts++
 	fail, lose := m.fail, m.lose
@@ -81,7 +85,7 @@ func (m *machine) Start(ctx context.Context, s backend.Spec) (backend.Process, e
 	if lose {
 		s.Stdout = nil
 	}
-	p, err := m.Target.Start(ctx, s)
+	p, err := warranttest.Start(ctx, m.Target, s)
 	if err == nil && lose {
 		return losing{p}, nil
 	}
@@ -146,7 +150,7 @@ done`
 	for _, r := range rows {
 		args = append(args, r.Mark)
 	}
-	p, err := b.cfg.Target.Start(ctx, backend.Spec{Argv: append([]string{"sh", "-c", text, "sh"}, args...), Dir: "/"})
+	p, err := warranttest.Start(ctx, b.cfg.Target, backend.Spec{Argv: append([]string{"sh", "-c", text, "sh"}, args...), Dir: "/"})
 	if err == nil {
 		_, err = p.Wait()
 	}
@@ -154,7 +158,7 @@ done`
 		b.t.Error(err)
 	}
 	if len(rows) > 0 { // files outside of the directories of tests
-		p, err := b.cfg.Target.Start(ctx, backend.Spec{Argv: append([]string{"sh", "-c", `b=$1; cd "$b" && shift && rm -rf -- "$@"; cd / && rmdir "$b"`, "sh", rows[0].Base}, args...), Dir: "/"})
+		p, err := warranttest.Start(ctx, b.cfg.Target, backend.Spec{Argv: append([]string{"sh", "-c", `b=$1; cd "$b" && shift && rm -rf -- "$@"; cd / && rmdir "$b"`, "sh", rows[0].Base}, args...), Dir: "/"})
 		if err == nil {
 			_, _ = p.Wait()
 		}

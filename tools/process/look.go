@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 var (
@@ -29,14 +30,21 @@ var (
 	pruneScript string
 )
 
+// look runs one of our scripts that looks at processes.
+func (s *suite) look(ctx context.Context, text string, args ...string) (string, error) {
+	return s.runScript(ctx, func(spec backend.Spec) (backend.Process, error) {
+		return door.Start(ctx, s.Target, door.Look, nil, spec)
+	}, text, args...)
+}
+
 // runScript runs one of our scripts on the target to its end. Its output is bounded by the request.
-func (s *suite) runScript(ctx context.Context, text string, args ...string) (string, error) {
+func (s *suite) runScript(ctx context.Context, start func(backend.Spec) (backend.Process, error), text string, args ...string) (string, error) {
 	caps, err := s.Target.Probe(ctx)
 	if err != nil {
 		return "", err
 	}
 	var out bytes.Buffer
-	p, err := s.Target.Start(ctx, backend.Spec{
+	p, err := start(backend.Spec{
 		Argv: append([]string{"sh", "-c", procScript + text, "countersign-look"}, args...),
 		Dir:  "/", Env: append(backend.Environ(caps), "LC_ALL=C"), Stdout: &out,
 	})
@@ -191,7 +199,7 @@ func (s *suite) queryTarget(ctx context.Context, all []row) []observation {
 			for _, i := range part {
 				args = append(args, all[i].identity()...)
 			}
-			text, err := s.runScript(ctx, lookScript, args...)
+			text, err := s.look(ctx, lookScript, args...)
 			found := parse(text)
 			for _, i := range part {
 				out[i] = s.interpret(all[i], found[all[i].Mark], err)

@@ -67,7 +67,7 @@ func (t output) run(ctx context.Context, thread, id string, w lineRange, sink to
 	if w.Tail > 0 {
 		mode, from = "tail", w.Tail
 	}
-	text, err := t.runScript(ctx, outputScript, append(append([]string{r.Base}, r.identity()...), mode, strconv.Itoa(from),
+	text, err := t.look(ctx, outputScript, append(append([]string{r.Base}, r.identity()...), mode, strconv.Itoa(from),
 		strconv.Itoa(most), strconv.Itoa(maxBytes))...)
 	if err != nil {
 		return tools.Result{}, tools.Failed("the output of %s could not be read: the target %s does not answer: %w; whether it still runs is "+

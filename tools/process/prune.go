@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // Prune deletes the processes of the configured target that ended before a time, with their files
@@ -38,7 +41,9 @@ func Prune(ctx context.Context, c Config, before time.Time) (int, error) {
 		}
 		if !elsewhere { // another machine's files are gone with it
 			rctx, cancel := context.WithTimeout(ctx, queryTimeout)
-			_, err := s.runScript(rctx, pruneScript, r.Base, r.Mark)
+			_, err := s.runScript(rctx, func(spec backend.Spec) (backend.Process, error) {
+				return door.Start(rctx, s.Target, door.Plumbing, nil, spec)
+			}, pruneScript, r.Base, r.Mark)
 			cancel()
 			if err != nil {
 				errs = append(errs, fmt.Errorf("process: the files of %s on %s could not be removed: %w", r.ID, s.Name, err))

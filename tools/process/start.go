@@ -15,6 +15,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/targets/backend"
+	"countersign/targets/backend/approved"
 	"countersign/tools"
 	"countersign/tools/shell"
 )
@@ -247,7 +248,7 @@ func (t starter) launch(ctx context.Context, r row, k prepared) (processReport, 
 	blocks := (t.Limits.Output + blockSize - 1) / blockSize
 	var out bytes.Buffer
 	argv := []string{"sh", "-c", startScript, "countersign-start", r.Base, r.Mark, r.Mark, strconv.FormatInt(blocks, 10), superviseScript, beginScript}
-	p, err := t.Target.Start(ctx, backend.Spec{
+	p, err := approved.Start(ctx, t.Target, backend.Spec{
 		Argv: append(argv, k.shell...), Dir: k.action.Dir, DirID: k.dirID, Env: backend.Environ(k.caps),
 		Stdin: strings.NewReader(k.command), Stdout: &out,
 	})

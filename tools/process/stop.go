@@ -10,6 +10,8 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
+	"countersign/targets/backend/approved"
 	"countersign/tools"
 )
 
@@ -92,7 +94,9 @@ func (t stopper) run(ctx context.Context, thread string, was row, sink tools.Sin
 	hundredths := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds()/10, 10) }
 	wctx, cancel := context.WithTimeout(ctx, stopTimeout+killGrace+2*t.Grace)
 	defer cancel()
-	text, err := t.runScript(wctx, stopScript, append(append([]string{r.Base}, r.identity()...), hundredths(t.Grace), hundredths(killGrace))...)
+	text, err := t.runScript(wctx, func(spec backend.Spec) (backend.Process, error) {
+		return approved.Start(wctx, t.Target, spec)
+	}, stopScript, append(append([]string{r.Base}, r.identity()...), hundredths(t.Grace), hundredths(killGrace))...)
 	said := parse(text)[r.Mark]
 	if err != nil {
 		notice := fmt.Sprintf("Whether %s has ended is not known: the target %s did not answer to the end (%v). Ask get_background_status.", r.ID, t.Name, err)

@@ -14,6 +14,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 	"countersign/targets/tmux"
 	"countersign/tools"
@@ -103,7 +104,7 @@ func TestAProgramThatIsTypedLoadsFilesToo(t *testing.T) {
 // sh changes the world behind the tool's back.
 func (m *machine) sh(text string) {
 	m.t.Helper()
-	p, err := local.New(local.Options{Dir: "/"}).Start(m.t.Context(), backend.Spec{Shell: text, Dir: "/"})
+	p, err := warranttest.Start(m.t.Context(), local.New(local.Options{Dir: "/"}), backend.Spec{Shell: text, Dir: "/"})
 	if err != nil {
 		m.t.Fatal(err)
 	}

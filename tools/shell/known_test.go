@@ -12,6 +12,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 	"countersign/tools"
 	"countersign/tools/shell"
@@ -54,11 +55,14 @@ func (f *farLocked) Probe(ctx context.Context) (backend.Caps, error) {
 }
 
 func (f *farLocked) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	s.Lock = nil
 	if f.printed != nil {
 		s.Stdout = printing{s.Stdout, f.printed}
 	}
-	return f.Target.Start(ctx, s)
+	return warranttest.Start(ctx, f.Target, s)
 }
 
 // printing tells when something was written.

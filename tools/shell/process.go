@@ -12,6 +12,7 @@ import (
 	"countersign/approvals"
 	"countersign/internal/failpoint"
 	"countersign/targets/backend"
+	"countersign/targets/backend/approved"
 	"countersign/targets/lock"
 	"countersign/targets/tmux"
 	"countersign/tools"
@@ -178,12 +179,12 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec, out *stream) (r
 			}
 		}()
 	}
-	p, err := target.Start(sctx, spec)
+	p, err := approved.Start(sctx, target, spec)
 	if k.known && errors.Is(err, backend.ErrChanged) { // it was replaced since it was looked at last
 		now, lookErr := k.t.bind(wctx, k.dir, "", k.caps)
 		if lookErr == nil && now.dir == k.binding.dir && now.id != "" {
 			spec.DirID = now.id
-			p, err = target.Start(wctx, spec)
+			p, err = approved.Start(wctx, target, spec)
 		}
 	}
 	switch {

@@ -118,6 +118,9 @@ func (t *Target) Close() error { return nil }
 
 // Start implements backend.Target.
 func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
 	t.mu.Lock()
 	t.effects++
 	t.specs = append(t.specs, s)

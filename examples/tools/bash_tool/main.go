@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 	"countersign/targets/local"
 )
 
@@ -189,7 +190,7 @@ func (s *server) run(ctx context.Context, m incoming) (string, error) {
 	defer cancel()
 	s.say(outgoing{Type: "progress", CallID: m.CallID, Text: "running"})
 	var out head
-	p, err := s.machine.Start(ctx, backend.Spec{Argv: []string{"bash", "-c", m.Params.Command}, Stdout: &out, Stderr: &out})
+	p, err := door.Start(ctx, s.machine, door.Plumbing, nil, backend.Spec{Argv: []string{"bash", "-c", m.Params.Command}, Stdout: &out, Stderr: &out})
 	if err != nil {
 		return "", err
 	}

@@ -13,6 +13,7 @@ import (
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 	"countersign/targets/session"
 	"countersign/targets/tmux"
@@ -112,7 +113,7 @@ func (r *Real) Tmux(args ...string) string {
 
 func (r *Real) exec(ctx context.Context, argv ...string) (string, error) {
 	var out bytes.Buffer
-	p, err := r.Target.Start(ctx, backend.Spec{Argv: argv, Stdout: &out, Stderr: &out})
+	p, err := warranttest.Start(ctx, r.Target, backend.Spec{Argv: argv, Stdout: &out, Stderr: &out})
 	if err != nil {
 		return "", err
 	}

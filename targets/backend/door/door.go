@@ -1,0 +1,66 @@
+// Package door is the only way to start a process on a target that nobody approved. Who starts one
+// says why ([Purpose]), and is refused where the rules of the target, the thread and the requester
+// turn that off. What people or a proof permitted starts by package approved instead.
+//
+// It judges no text: a [Read] is proven before it comes here (approvals/risk).
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"countersign/targets/backend"
+	"countersign/targets/backend/internal/warrant"
+)
+
+// Purpose is why a process starts without a permit.
+type Purpose string
+
+// The purposes.
+const (
+	// Read is text that is proven to only read.
+	Read Purpose = "read"
+	// Rehearsal runs a command that nobody approved in a throwaway view (targets/rehearsal).
+	Rehearsal Purpose = "rehearsal"
+	// Prediction is a program's own dry run, under a lock.
+	Prediction Purpose = "prediction"
+	// Look is a program of the bot's own that looks at the target. What it looks at is given as words.
+	Look Purpose = "look"
+	// Plumbing is a program of the bot's own that its work needs: a terminal, a channel, a copy, a timer.
+	Plumbing Purpose = "plumbing"
+)
+
+// Rules say why nothing may run for a purpose, in words for people; nil if it may.
+type Rules func(Purpose) error
+
+// ErrClosed wraps why a process was not started.
+var ErrClosed = errors.New("door: nothing runs here without approval")
+
+// Starter is a [backend.Target] as far as it starts processes.
+type Starter interface {
+	Start(ctx context.Context, s backend.Spec) (backend.Process, error)
+}
+
+// Start starts a process without a permit. The bot's own programs ([Look], [Plumbing]) need no rules and
+// are words, never shell text; everything else needs rules that let it run.
+func Start(ctx context.Context, t Starter, p Purpose, r Rules, s backend.Spec) (backend.Process, error) {
+	switch {
+	case p == Look, p == Plumbing:
+		if s.Shell != "" {
+			return nil, fmt.Errorf("door: a %s is words, not shell text", p)
+		}
+	case r == nil:
+		return nil, fmt.Errorf("%w: no rules allow the %s", ErrClosed, p)
+	case p == Prediction && s.Lock == nil:
+		return nil, fmt.Errorf("%w: a prediction needs a lock", ErrClosed)
+	case p == Read, p == Rehearsal, p == Prediction:
+		if err := r(p); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrClosed, err)
+		}
+	default:
+		return nil, fmt.Errorf("%w: %q is no purpose", ErrClosed, p)
+	}
+	s.Warrant = warrant.For(s.Content())
+	return t.Start(ctx, s)
+}
