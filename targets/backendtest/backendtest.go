@@ -144,6 +144,10 @@ func processes(t *testing.T, tgt backend.Target) {
 		{name: "a missing command is 127", shell: "exec no-such-program-cs 2>/dev/null", code: 127},
 		{name: "a signal is 128+n and its name", shell: "kill -KILL $$", code: 137, signal: "KILL"},
 		{name: "a signal sent by itself is not a kill", shell: "kill -TERM $$", code: 143, signal: "TERM"},
+		// What it is told apart by is no secret to it, and it does not end its own record.
+		{name: "a program that prints its own end", shell: `t=$(tr '\0' '\n' </proc/$PPID/cmdline 2>/dev/null | grep '^countersign[0-9a-f]*$' | head -n 1)
+			[ -z "$t" ] || { echo "$t b 1"; echo "$t e 0"; echo "$t e 0" >&2; }
+			sleep 1; echo late; echo later >&2; exit 3`, code: 3, out: "late\n", errOut: "later\n"},
 		{name: "streams are apart", shell: "echo out; echo err >&2; exit 3", code: 3, out: "out\n", errOut: "err\n"},
 		{name: "no newline is added", shell: "printf x", out: "x"},
 		{name: "text goes byte for byte", shell: `printf '%s|' "a  b" 'c"d' "e'f" \\ '$HOME' "é"`, out: `a  b|c"d|e'f|\|$HOME|é|`},

@@ -155,6 +155,24 @@ func (s *apiSession) wait(ctx context.Context) (bool, error) {
 	}
 }
 
+// exited waits until the engine says that the program has ended, whoever holds its streams; false when that can't be
+// known.
+func (s *apiSession) exited(ctx context.Context) bool {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		res, err := s.c.ExecInspect(ctx, s.id, client.ExecInspectOptions{})
+		if err != nil || !res.Running {
+			return err == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.copied:
+			return false // wait knows it
+		case <-time.After(pause):
+		}
+	}
+}
+
 // demux takes the two streams of a program apart. A frame is one byte for the
 // stream (0 or 1 output, 2 errors, 3 a message of the engine itself), three empty
 // ones, four for the length in network order, and the bytes (Engine API, "Attach to

@@ -344,6 +344,19 @@ func (c *channel) Wait() error {
 	return nil
 }
 
+// Ended implements remote.Ending.
+func (c *channel) Ended() <-chan struct{} {
+	ended := make(chan struct{})
+	if s, ok := c.s.(*apiSession); ok {
+		go func() {
+			if s.exited(c.ctx) {
+				close(ended)
+			}
+		}()
+	}
+	return ended
+}
+
 // checkRunning returns an error if the container is no longer running as it was.
 func (c *channel) checkRunning(ctx context.Context) error {
 	st, err := c.eng.inspect(ctx, cmp.Or(c.was.id, c.name))

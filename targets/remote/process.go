@@ -37,7 +37,8 @@ const (
 // which group it leads and how the program ended:
 //
 //	TOKEN b PID        standard output: what follows is the program's
-//	TOKEN e CODE       both streams: the program has ended
+//	TOKEN e CODE       both streams: the program has ended; the last one counts, since the program
+//	                   may print one, too
 //	TOKEN x WHY        instead: it was not started
 //
 // The shell survives the signals that end its group, so that it can still tell, and
@@ -428,7 +429,7 @@ func (p *process) onOut(kind, arg string) (begun bool) {
 	defer p.mu.Unlock()
 	switch kind {
 	case "b":
-		if _, err := strconv.Atoi(arg); err != nil {
+		if _, err := strconv.Atoi(arg); err != nil || p.pid != "" {
 			return false
 		}
 		p.pid = arg

@@ -44,6 +44,13 @@ type Lasting interface {
 	Lasts() bool
 }
 
+// Ending is a Channel that tells when its program has ended, before the output is complete. Without it, that is known
+// only when Wait returns.
+type Ending interface {
+	// Ended returns a channel that is closed then. It is called at most once.
+	Ended() <-chan struct{}
+}
+
 // Channel is the connection to one started program.
 type Channel interface {
 	// Wait waits until the program has exited and its output has been written. It must be called at

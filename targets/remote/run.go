@@ -27,14 +27,24 @@ func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 		defer p.m.prepareSpare()
 	}
 	var cerr error
-	select {
-	case <-p.done:
-	case end := <-closed:
-		closed, cerr = nil, end.err
-	case <-cancel:
-		p.res.Killed = true
-	case <-p.killed:
-		p.res.Killed = true
+	// The program may know what the end of its streams looks like, so the transport has to say that it has ended.
+	told, ended, over := p.done, make(<-chan struct{}), false
+	for closed != nil && !over && !p.res.Killed {
+		select {
+		case <-told:
+			told = nil
+			if e, ok := p.ch.(Ending); ok {
+				ended = e.Ended()
+			}
+		case <-ended:
+			over = true
+		case end := <-closed:
+			closed, cerr = nil, end.err
+		case <-cancel:
+			p.res.Killed = true
+		case <-p.killed:
+			p.res.Killed = true
+		}
 	}
 	if p.res.Killed {
 		closed, cerr = p.terminate(closed)
@@ -49,11 +59,11 @@ func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 	}
 	p.res.Duration = time.Since(p.begin)
 	p.mu.Lock()
-	told, code := p.outEnded, p.code
+	known, code := p.outEnded, p.code
 	p.res.Hits = p.hits
 	p.mu.Unlock()
 	switch {
-	case told:
+	case known && (cerr == nil || p.res.Killed):
 		p.setResult(code)
 	case p.res.Killed && cerr == nil:
 		p.setResult(128 + int(unix.SIGKILL)) // nobody was left to tell

@@ -294,6 +294,9 @@ func (c *channel) drain() {
 	}
 }
 
+// Ended implements remote.Ending.
+func (c *channel) Ended() <-chan struct{} { return c.ended }
+
 // Close implements remote.Channel. The channel's place is free again when the host
 // has closed its side, too.
 func (c *channel) Close() {

@@ -21,11 +21,10 @@ var launchers = []string{"helper", "perl"}
 // locked opens a host for an account that is not root, whose lock is that one.
 func locked(t testing.TB, by string, o sshtest.Options) *Target {
 	t.Helper()
-	if by == "helper" {
-		o.Config += "\nSetEnv PATH=/usr/bin:/bin:" + backendtest.Helper(t)
-	}
 	c := config(sshtest.Start(t, o))
-	c.onlyLock = by
+	if c.onlyLock = by; by == "helper" {
+		c.searchFirst = backendtest.Helper(t)
+	}
 	return open(t, c)
 }
 
@@ -48,11 +47,11 @@ func TestALockCostsNoRoundTrip(t *testing.T) {
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			s := sshtest.Start(t, sshtest.Options{Config: "SetEnv PATH=/usr/bin:/bin:" + backendtest.Helper(t)})
+			s := sshtest.Start(t, sshtest.Options{})
 			proxy := sshtest.NewProxy(t, s.Address())
 			s.Know(proxy.Host, proxy.Port)
 			c := config(s)
-			c.Port, c.onlyLock = proxy.Port, by
+			c.Port, c.onlyLock, c.searchFirst = proxy.Port, by, backendtest.Helper(t)
 			tgt := open(t, c)
 			if _, err := tgt.Probe(t.Context()); err != nil {
 				t.Fatal(err)
@@ -96,13 +95,14 @@ func TestWhatALockCosts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: measures")
 	}
-	s := sshtest.Start(t, sshtest.Options{Config: "SetEnv PATH=/usr/bin:/bin:" + backendtest.Helper(t)})
+	s := sshtest.Start(t, sshtest.Options{})
+	helper := backendtest.Helper(t)
 	var tgts []*Target
 	took := make([][]time.Duration, len(launchers))
 	plain := make([][]time.Duration, len(launchers))
 	for _, by := range launchers {
 		c := config(s)
-		c.onlyLock = by
+		c.onlyLock, c.searchFirst = by, helper
 		tgts = append(tgts, open(t, c))
 		hi(t, tgts[len(tgts)-1], &backend.Lock{})
 	}

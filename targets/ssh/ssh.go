@@ -104,7 +104,8 @@ type Config struct {
 	Log *slog.Logger     // nil discards
 	Now func() time.Time // nil means time.Now
 
-	onlyLock string // remote.Options.OnlyLock
+	onlyLock    string // remote.Options.OnlyLock
+	searchFirst string // remote.Options.SearchFirst
 }
 
 // hostName matches names that do not change the meaning of a known_hosts line.
@@ -219,7 +220,7 @@ func New(c Config) (*Target, error) {
 		credential: cred, pins: make([]xssh.PublicKey, len(hops)), changed: make(chan struct{}), helloTime: helloTime,
 	}
 	t.life, t.end = context.WithCancel(context.Background())
-	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: c.Name, Dir: c.Dir, OnlyLock: c.onlyLock})
+	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: c.Name, Dir: c.Dir, OnlyLock: c.onlyLock, SearchFirst: c.searchFirst})
 	shell, ok := t.Machine.FS().(shellFiles)
 	if !ok {
 		return nil, errors.New("ssh: the machine's file system lacks Replace or StatAll")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"countersign/approvals"
@@ -167,6 +168,52 @@ func TestALinkToASecretIsNoRead(t *testing.T) {
 		p, err := planOf(t, reg, "bash", command)
 		if err != nil || (p.Action.Shell != "") != read {
 			t.Errorf("%q: shell %q (%v)", command, p.Action.Shell, err)
+		}
+	}
+}
+
+// What waits in a named pipe is for somebody else: reading it asks, looking at it doesn't.
+func TestANamedPipeIsNotReadUnasked(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("pipe", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	reg := registry(t, shell.New(shell.Config{Target: local.New(local.Options{Dir: dir}), Dir: dir}))
+	for command, read := range map[string]bool{
+		"cat file": true, "cat pipe": false, "head -n 1 " + dir + "/pipe": false, "cat link": false, "ls -l pipe": true, "stat pipe": true,
+		"cat /dev/null": true, "grep x file pipe": false,
+	} {
+		if p, err := planOf(t, reg, "run_shell", command); err != nil || p.Action.Locked != read {
+			t.Errorf("%s: a read: %v, want %v; %v", command, p.Action.Locked, read, err)
+		}
+	}
+}
+
+// Who is given the socket of a daemon starts without what a directory or an account has prepared for it.
+func TestAClientOfADaemonSeesTheSystemOnly(t *testing.T) {
+	l := shell.Lock([]risk.Need{risk.NeedUnix + "/run/docker.sock"})
+	if !l.System || shell.Lock([]risk.Need{risk.NeedNet}).System {
+		t.Fatalf("%+v", l)
+	}
+	for _, state := range []struct {
+		backend.LockState
+		lock backend.Lock
+		want bool
+	}{
+		{backend.LockState{By: "bot", Root: true, Landlock: true}, *l, true},
+		{backend.LockState{By: "bot", Root: true}, *l, false},
+		{backend.LockState{By: "bot"}, *l, true},
+		{backend.LockState{By: "bot", Root: true, Landlock: true}, backend.Lock{System: true, Processes: true}, false},
+		{backend.LockState{By: "bot", Root: true}, backend.Lock{Processes: true}, true},
+	} {
+		if got := state.Holds(state.lock); got != state.want {
+			t.Errorf("%+v: %v", state, got)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/targets/backend"
+	"countersign/targets/lock"
 	"countersign/targets/session"
 	"countersign/targets/tmux"
 	"countersign/tools"
@@ -457,16 +459,23 @@ const maxFollowed = 64
 // without approval, because the proof knows only the names. A name that cannot be examined counts
 // as such; the error means that the target did not answer.
 func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (bool, error) {
-	names := k.operands(text)
-	if len(named.Find(text).Files) > maxFollowed {
+	l := named.Find(text)
+	if len(l.Files) > maxFollowed {
 		return true, nil
 	}
+	names := k.operands(l)
 	if len(names) == 0 {
 		return false, nil
 	}
 	found, err := resolve(ctx, k.t.cfg.Target.FS(), names, seen)
 	if err != nil {
 		return true, err
+	}
+	l.Files = slices.DeleteFunc(l.Files, func(f named.File) bool { return slices.Contains(lookers, f.Reader) })
+	for _, name := range k.operands(l) {
+		if seen[name].takes() {
+			return true, nil
+		}
 	}
 	for i, p := range found {
 		if p == "" || p == path.Clean(names[i]) || p == names[i] {
@@ -479,9 +488,17 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (boo
 	return false, nil
 }
 
+// lookers are programs that look at a file without opening it.
+var lookers = []string{"ls", "stat", "readlink", "realpath", "test", "[", "find", "du", "file", "namei", "lsof", "fuser", "df", "lsblk"}
+
+// takes reports whether reading takes something away from others: what waits in a named pipe, or what somebody types.
+func (r statResult) takes() bool {
+	const special = fs.ModeNamedPipe | fs.ModeCharDevice
+	return r.err == nil && r.st.Mode&special != 0 && !slices.Contains(append(lock.Sinks(), "/dev/random", "/dev/urandom"), r.st.Path)
+}
+
 // operands are the absolute paths that a text may name.
-func (k *call) operands(text string) []string {
-	l := named.Find(text)
+func (k *call) operands(l named.List) []string {
 	bases := []string{k.binding.dir}
 	for _, d := range l.Dirs {
 		if !path.IsAbs(d) {
@@ -545,6 +562,9 @@ func resolve(ctx context.Context, fsys backend.FileSystem, names []string, seen 
 			return nil, err
 		case err == nil:
 			out[i] = p
+			st, err := fsys.Stat(ctx, p)
+			st.Path = p
+			seen[name] = statResult{st, err}
 		}
 	}
 	return out, nil
@@ -557,7 +577,7 @@ func (k *call) lock() *backend.Lock {
 	}
 	l := Lock(k.needs)
 	if l.System {
-		l.Read = k.operands(k.args.Command)
+		l.Read = k.operands(named.Find(k.args.Command))
 	}
 	return l
 }
