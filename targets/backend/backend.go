@@ -74,6 +74,9 @@ type Spec struct {
 	// Lock, if not nil, makes the kernel prevent it from changing anything. Start returns ErrNoLock
 	// if the target has no lock: it never runs the process without.
 	Lock *Lock
+	// Bounded limits its memory and processor time, and has the kernel end it before others when memory is short. It is
+	// for what nobody approved where there is no lock, which does that, too.
+	Bounded bool
 	// Mark, if not empty, makes a target that is a [Witness] record when the process began and how
 	// it ended, and keep what it prints. It then outlives the connection and the bot. 1 to 64 of
 	// a-z, A-Z, 0-9, "-" and "_". A process with a Lock has none.
@@ -387,6 +390,30 @@ func Environ(c Caps) []string {
 		"GIT_OPTIONAL_LOCKS=0",
 		"DEBIAN_FRONTEND=noninteractive",
 	}
+}
+
+// bounds runs a program within the limits of Spec.Bounded: a quarter of the memory that is free on the machine or left
+// of the container, and two minutes of processor time.
+const bounds = `{
+  echo 1000 >/proc/$$/oom_score_adj
+  m=4194304
+  while read -r k v u; do [ "$k" = MemAvailable: ] && [ "$((v / 4))" -lt "$m" ] && m=$((v / 4)); done </proc/meminfo
+  read -r k </sys/fs/cgroup/memory.max
+  read -r v </sys/fs/cgroup/memory.current
+  case $k$v in *[!0-9]* | "") ;; *) [ "$(((k - v) / 4096))" -lt "$m" ] && m=$(((k - v) / 4096)) ;; esac
+  [ "$m" -gt 65536 ] || m=65536
+  ulimit -c 0
+  ulimit -t 120
+  ulimit -d "$m"
+} 2>/dev/null
+exec "$@"`
+
+// Bound is what starts argv as Spec.Bounded says.
+func (s Spec) Bound(argv []string) []string {
+	if !s.Bounded {
+		return argv
+	}
+	return append([]string{"sh", "-c", bounds, "sh"}, argv...)
 }
 
 // Confined is the Spec as it is started under a lock with System: in "/" unless it names paths, and with the environment

@@ -76,6 +76,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 	case len(argv) == 0 || argv[0] == "":
 		return nil, errors.New("local: the command is empty; give a program or shell text")
 	}
+	argv = s.Bound(argv)
 	dir := s.Dir
 	if dir == "" {
 		dir = t.dir

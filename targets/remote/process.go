@@ -304,6 +304,7 @@ func (m *Machine) job(ctx context.Context, s backend.Spec, how launch) (sys syst
 	if s.Lock != nil {
 		j.lock = *s.Lock
 	}
+	j.argv = s.Bound(j.argv)
 	j.dir = cmp.Or(s.Dir, m.o.Dir, sys.caps.Home)
 	if !path.IsAbs(j.dir) {
 		return sys, j, fmt.Errorf("remote: the directory %q is not absolute", j.dir)

@@ -146,6 +146,7 @@ func (k *call) has(ctx context.Context, program string) bool {
 // spec returns the process of a call of bash or execute_code.
 func (k *call) spec() backend.Spec {
 	s := backend.Spec{Dir: k.binding.dir, DirID: k.binding.id, Env: k.environ(), Lock: k.lock()}
+	s.Bounded = k.read && s.Lock == nil
 	switch {
 	case len(k.argv) > 0:
 		s.Argv, s.Stdin = k.argv, strings.NewReader(k.stdin)

@@ -34,6 +34,7 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 		}
 	}
 	spec := backend.Spec{Shell: k.args.Command, Dir: k.binding.dir, DirID: k.binding.id, Env: k.environ(), Stdout: stdout, Stderr: stderr, Lock: k.lock()}
+	spec.Bounded = k.read && spec.Lock == nil
 	if k.read && k.caps.Bash != "" {
 		// Exactly the shell that the proof is about, without startup files.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}

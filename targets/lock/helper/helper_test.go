@@ -147,3 +147,19 @@ func TestAViewForAnotherAccount(t *testing.T) {
 		}
 	}
 }
+
+// A process in a group that others are in, too, signals its own alone: without Landlock only the guard knows.
+func TestASignalToAForeignGroupReachesNobody(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is a lock for Linux only")
+	}
+	program := filepath.Join(backendtest.Helper(t), "countersign-lock")
+	text := `set -m; sleep 600 & v=$!
+		"$0" run --needs processes -- perl -e 'my $g = shift; if (!fork) { setpgrp(0, $g); sleep 600 } select undef, undef, undef, 0.3; setpgrp(0, $g); kill 9, -$g; print "on\n"' "$v"
+		kill -0 "$v" && echo alive; kill "$v"`
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", text, program)
+	cmd.Env = []string{"PATH=" + backend.SearchPath}
+	if out, _ := cmd.CombinedOutput(); !strings.Contains(string(out), "alive") {
+		t.Errorf("%s", out)
+	}
+}
