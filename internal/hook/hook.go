@@ -408,9 +408,8 @@ func (a commandAsked) became(x client.Result, page string) (verdict, error) {
 	return v, nil
 }
 
-// moves are commands after which the shell is in another directory, which it would not be if they
-// ran elsewhere.
-var moves = regexp.MustCompile(`(?:^|[\s;&|(])(?:cd|pushd|popd|export|source|\.|alias|set|unset|ulimit|umask)(?:$|[\s;&|)])`)
+// moves are commands after which the shell is another one, which it would not be if they ran elsewhere.
+var moves = regexp.MustCompile(`(?:^|[;&|({!\n]|\b(?:do|then|else|elif|if|while|until|time|command|builtin)\s)\s*(?:cd|pushd|popd|export|source|\.|alias|set|unset|ulimit|umask)(?:$|[\s;&|)])`)
 
 // locked is a command that runs another one under a lock.
 func locked(program string, needs []string, command string) string {

@@ -385,3 +385,15 @@ func TestNothingIsSentOfWhatALinkOutOfTheCheckoutLeadsTo(t *testing.T) {
 		t.Error(whole)
 	}
 }
+
+// A word is a builtin of the shell only where a command begins.
+func TestWhatChangesTheShellIsNotRunElsewhere(t *testing.T) {
+	for command, want := range map[string]bool{
+		"cd src && ls": true, "ls; cd src": true, "ls\ncd src": true, "(cd src; ls)": true, "if true; then export X=1; fi": true, ". ./env": true, "command cd src": true, "! cd src": true,
+		"find . -name '*.js' | xargs wc -l": false, "grep -rn export src --include=*.js": false, "grep -rn set .": false, "for f in *; do wc -l $f; done": false,
+	} {
+		if moves.MatchString(command) != want {
+			t.Errorf("%q: %v", command, !want)
+		}
+	}
+}
