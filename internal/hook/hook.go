@@ -204,7 +204,7 @@ const (
 // Denied is the exit code that the programs take for a denial, whose reason is on standard error.
 const Denied = 2
 
-const notDone = "Not done: "
+const notDone = "Countersign: not done, since "
 
 // unasked is why nobody could be asked.
 type unasked struct{ error }
@@ -464,7 +464,7 @@ func (h Program) ask(ctx context.Context, ev hookEvent, q question, errs io.Writ
 	case refused && no.Status < http.StatusInternalServerError && no.Status != http.StatusTooManyRequests:
 		return verdict{}, err
 	case err != nil:
-		return verdict{}, unasked{fmt.Errorf("Countersign can't be reached at %s. Check that the bot runs, and that this machine reaches it", who.URL)}
+		return verdict{}, unasked{fmt.Errorf("the bot can't be reached at %s. Check that it runs, and that this machine reaches it", who.URL)}
 	case x.Unknown:
 		return verdict{}, errors.New("nobody knows what was decided. Ask again")
 	case !x.Allowed:

@@ -157,7 +157,7 @@ func TestWithoutABotOnlyAPromptingModeAsks(t *testing.T) {
 	}{
 		"away": {away.URL, "can't be reached at " + away.URL, true}, "broken": {status(500), "can't be reached", true}, "ended token": {status(401), "hook install", true},
 		"plain HTTP to another machine": {"http://203.0.113.1:80", "isn't encrypted", true}, "no address": {"", "no address", true},
-		"refused": {status(400), "Not done", false},
+		"refused": {status(400), "not done", false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
