@@ -17,7 +17,7 @@ var ours = strings.Fields(`/.config/countersign/ /etc/countersign/ /var/lib/coun
 // bot make them in a directory that their operator names, usually this one.
 var Files = strings.Fields(`
  countersign/client.json countersign/environment countersign/countersign.yaml
- countersign-signer/ca countersign-signer/ca.next countersign-signer/token countersign-signer/state countersign-signer/issued countersign-signer/signer.yaml
+ countersign-signer/ca countersign-signer/ca.next countersign-signer/token countersign-signer/state countersign-signer/issued countersign-signer/issued.secret countersign-signer/signer.yaml
  countersign-witness/key countersign-witness/witness.yaml`)
 
 // Names are the base names of files whose content is a secret in any directory.

@@ -40,10 +40,10 @@ func archives(t testing.TB) archiveSet {
 	return archiveSet{debian: kept[0], tiny: kept[1]}
 }
 
-// bootedArchive is a Debian with systemd and sudo.
+// bootedArchive is a Debian with systemd, sudo, and sshd with its usual sessions.
 func bootedArchive(t testing.TB) string {
 	t.Helper()
-	const packages = "systemd,systemd-sysv,dbus,sudo,perl,procps"
+	const packages = "systemd,systemd-sysv,dbus,sudo,perl,procps,libpam-systemd,openssh-server,openssh-client,tmux,cron,at"
 	return debiantest.Kept(t, packages, []string{"booted"}, func(ctx context.Context, work string, parts []string) error {
 		root := filepath.Join(work, "root")
 		if err := debiantest.Bootstrap(ctx, root, packages); err != nil {
