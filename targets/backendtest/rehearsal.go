@@ -221,7 +221,7 @@ done </proc/self/mountinfo`)
 func comparing(t *testing.T, h held, caps backend.Caps) {
 	dir := scratch(t, h.Target)
 	var said buffer
-	holder, err := h.Start(t.Context(), backend.Spec{Dir: dir, Shell: `mkfifo pipe; exec 3<>pipe; echo queued >&3; mkdir -p other/sub; echo x >other/sub/file; ln -s other link; ln -s /dev/zero zero; echo ready; exec sleep 600`, Stdout: &said})
+	holder, err := warranttest.Start(t.Context(), h, backend.Spec{Dir: dir, Shell: `mkfifo pipe; exec 3<>pipe; echo queued >&3; mkdir -p other/sub; echo x >other/sub/file; ln -s other link; ln -s /dev/zero zero; echo ready; exec sleep 600`, Stdout: &said})
 	if err != nil {
 		t.Fatal(err)
 	}
