@@ -29,6 +29,7 @@ import (
 	"countersign/signer/stream"
 	"countersign/signer/wire"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 )
 
 // thief has everything that the bot has: its store, its keys in memory, its token and its
@@ -611,7 +612,7 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 			return x.watching(x.dir + "/host/usr/local/lib/countersign/countersign-runner supervise " + x.dir)
 		}, "exited"},
 		{"a command of the bot's own, without an approval", func(x *thief) error {
-			_, err := x.target.Start(x.t.Context(), backend.Spec{Shell: "touch " + x.mark, Approval: x.id})
+			_, err := warranttest.Start(x.t.Context(), x.target, backend.Spec{Shell: "touch " + x.mark, Approval: x.id})
 			return err
 		}, "doesn't know a target"},
 	} {

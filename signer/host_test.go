@@ -492,7 +492,7 @@ func TestFollowingARunDoesNotStopIt(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(mark) })
 	b.approve("hhhhhhhhhh", b.action("while [ ! -e "+mark+" ]; do sleep 0.05; done; echo whole"), "alice", "bob")
 	var out bytes.Buffer
-	p, err := b.target.Start(t.Context(), backend.Spec{Shell: "x", Approval: "hhhhhhhhhh", Stdout: &out})
+	p, err := warranttest.Start(t.Context(), b.target, backend.Spec{Shell: "x", Approval: "hhhhhhhhhh", Stdout: &out})
 	must(t, err)
 	x := b.thief(t, 2000)
 	c, err := x.login(x.signed(wire.Request{Kind: wire.Follow, Target: "web-1", Approval: "hhhhhhhhhh"}), runAs, "127.0.0.1")
@@ -520,7 +520,7 @@ func TestTheAccountThatLooksHasItsOwnTerminals(t *testing.T) {
 tmux -f /dev/null new-session -d -s a 'command tmux -S "$TMPDIR/own" set-buffer "from within"; exec sleep 60'
 for i in 1 2 3 4 5 6 7 8 9 10; do tmux show-buffer 2>/dev/null && break; sleep 0.2; done; echo
 tmux kill-server; echo "$SHELL ${XDG_RUNTIME_DIR-none}"`
-	p, err := b.target.Start(t.Context(), backend.Spec{Shell: text, Stdout: &out, Env: []string{"PATH=/usr/bin:/bin", "SHELL=/bin/sh", "TMPDIR=" + filepath.Join(b.dir, "host", wire.State, watch)}})
+	p, err := warranttest.Start(t.Context(), b.target, backend.Spec{Shell: text, Stdout: &out, Env: []string{"PATH=/usr/bin:/bin", "SHELL=/bin/sh", "TMPDIR=" + filepath.Join(b.dir, "host", wire.State, watch)}})
 	must(t, err)
 	if _, err := p.Wait(); err != nil || !strings.HasPrefix(out.String(), "from within\n") {
 		t.Fatalf("%q %v", out.String(), err)

@@ -21,6 +21,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals/policy"
 	"countersign/targets/backend"
+	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 	"countersign/tools"
 )
@@ -157,7 +158,7 @@ policy:
 	t.Setenv("COUNTERSIGN_CONFIG", file)
 	t.Setenv("COUNTERSIGN_DATA_DIR", filepath.Join(dir, "data"))
 	for _, line := range []string{"init -q -b main", "add a.txt", "-c user.name=x -c user.email=x@x.example commit -q -m first", "branch other"} {
-		if out, err := local.New(local.Options{Dir: dir}).Start(t.Context(), backend.Spec{Shell: "git " + line, Dir: dir}); err != nil {
+		if out, err := warranttest.Start(t.Context(), local.New(local.Options{Dir: dir}), backend.Spec{Shell: "git " + line, Dir: dir}); err != nil {
 			t.Fatal(err)
 		} else if res, err := out.Wait(); err != nil || res.Code != 0 {
 			t.Fatalf("git %s: %+v %v", line, res, err)

@@ -372,6 +372,7 @@ var doors = map[string]string{
 	"bot/machines ways.script":              "Plumbing",
 	"cmd/bot startIncident":                 "Plumbing",
 	"examples/tools/bash_tool server.run":   "Plumbing", // what the bot asked people about before
+	"internal/doctor targetCheck.ways":      "Look",
 	"internal/doctor targetCheck.look":      "Plumbing",
 	"internal/incident Start":               "Plumbing", // the demo's service
 	"targets/container commandRunner.start": "Plumbing",

@@ -9,6 +9,7 @@ import (
 	"countersign/bot/machines"
 	"countersign/signer/enroll"
 	"countersign/targets/backend"
+	"countersign/targets/backend/door"
 )
 
 // certificates compares what a host trusts with what the signer signs with. That certificates to look
@@ -69,7 +70,7 @@ done`
 // keys of the bot.
 func (p *targetCheck) ways(ctx context.Context) ([]string, error) {
 	var out bytes.Buffer
-	c, err := p.m.Target.Start(ctx, backend.Spec{Argv: []string{"sh", "-c", outside, "sh", enroll.Groups}, Dir: "/", Stdout: &out})
+	c, err := door.Start(ctx, p.m.Target, door.Look, nil, backend.Spec{Argv: []string{"sh", "-c", outside, "sh", enroll.Groups}, Dir: "/", Stdout: &out})
 	if err != nil {
 		return nil, err
 	}
