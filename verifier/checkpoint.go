@@ -2,10 +2,12 @@ package verifier
 
 import (
 	"archive/zip"
-	"errors"
+	"crypto/sha256"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -17,87 +19,68 @@ import (
 func (v *verifier) checkpoints(z *zip.Reader) error {
 	signed := map[string]int64{} // witness -> anchors
 	names := below(z, "checkpoints")
-	notes := maps.Clone(v.trust.Checkpoints)
-	if notes == nil {
-		notes = map[string][]byte{}
-	}
-	for _, name := range names {
-		raw, err := file(z, name)
-		if err != nil {
-			return err
+	for _, name := range append(names, slices.Sorted(maps.Keys(v.trust.Checkpoints))...) {
+		raw, own := v.trust.Checkpoints[name]
+		if !own {
+			var err error
+			if raw, err = file(z, name); err != nil {
+				return err
+			}
 		}
-		notes[name] = raw
-	}
-	for _, name := range slices.Sorted(maps.Keys(notes)) {
-		raw := notes[name]
 		text, _, ok := strings.Cut(string(raw), "\n\n")
 		c, err := cosign.Parse(text + "\n")
 		if !ok || err != nil {
-			v.bad("%s: it is no checkpoint.", printable(name))
+			v.say(Bad, "%s: it is no checkpoint.", printable(name))
 			continue
 		}
-		switch root, err := root(v.anchors, c.N); {
+		switch {
 		case c.N > int64(len(v.anchors)):
-			v.bad("%s: it has %d anchors, and this record only %d: the record was cut.", printable(name), c.N, len(v.anchors))
+			v.say(Bad, "%s: it has %d anchors, and this record only %d: the record was cut.", printable(name), c.N, len(v.anchors))
 			continue
-		case err != nil || root != c.Hash:
-			v.bad("%s: it was signed for another record: the first %s aren't those of this one.", printable(name), plural(int(c.N), "anchor"))
+		case root(v.anchors[:c.N]) != c.Hash:
+			v.say(Bad, "%s: it was signed for another record: the first %s aren't those of this one.", printable(name), plural(int(c.N), "anchor"))
 			continue
 		}
 		if len(v.trust.Log) > 0 && !slices.ContainsFunc(v.trust.Log, func(k cosign.LogKey) bool {
 			n, err := note.Open(raw, note.VerifierList(k))
 			return err == nil && len(n.Sigs) > 0 && k.Name() == c.Origin
 		}) {
-			v.bad("%s: it isn't signed by the record's key.", printable(name))
+			v.say(Bad, "%s: it isn't signed by the record's key.", printable(name))
 			continue
 		}
-		if _, own := v.trust.Checkpoints[name]; own {
-			v.good("%s: the first %s are those of this record.", printable(name), plural(int(c.N), "anchor"))
+		if own {
+			v.say(Good, "%s: the first %s are those of this record.", printable(name), plural(int(c.N), "anchor"))
 		}
 		for _, w := range v.trust.Witnesses {
 			if n, err := note.Open(raw, note.VerifierList(w)); err == nil && len(n.Sigs) > 0 {
-				signed[w.Name()] = max(signed[w.Name()], c.N)
-				v.good("The witness %s signed %d of %s at %s UTC.", w.Name(), c.N, plural(len(v.anchors), "anchor"), cosign.At(n.Sigs[0]).Format("2006-01-02 15:04"))
+				if signed[w.Name()] = max(signed[w.Name()], c.N); c.N == 0 {
+					continue
+				}
+				at := cosign.At(n.Sigs[0])
+				v.say(Good, "The witness %s signed %d of %s at %s UTC, %s before the archive was made.", w.Name(), c.N, plural(len(v.anchors), "anchor"),
+					at.Format("2006-01-02 15:04"), v.made.Sub(at).Round(time.Minute))
 			}
 		}
 	}
 	for _, w := range v.trust.Witnesses {
-		if _, ok := signed[w.Name()]; !ok {
-			v.bad("The witness %s signed nothing of this record.", w.Name())
+		if signed[w.Name()] == 0 {
+			v.say(Bad, "The witness %s signed nothing of this record.", w.Name())
 		}
 	}
 	if len(v.trust.Witnesses) == 0 && len(names) > 0 {
-		v.good("%s of witnesses there; name their keys with --witness to have the signatures checked.", are(len(names), "checkpoint"))
+		v.say(Note, "%s of witnesses: name their keys with --witness to have the signatures checked.", plural(len(names), "checkpoint"))
 	}
 	return nil
 }
 
-func are(n int, what string) string {
-	if n == 1 {
-		return "1 " + what + " is"
+// root is the root of the tree of records (RFC 6962).
+func root(records [][]byte) tlog.Hash {
+	switch len(records) {
+	case 0:
+		return sha256.Sum256(nil)
+	case 1:
+		return tlog.RecordHash(records[0])
 	}
-	return plural(n, what) + " are"
-}
-
-// root is the root of the tree of the first n records (RFC 6962).
-func root(records [][]byte, n int64) (tlog.Hash, error) {
-	if n > int64(len(records)) {
-		return tlog.Hash{}, errors.New("there are too few")
-	}
-	var all []tlog.Hash
-	read := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		out := make([]tlog.Hash, len(indexes))
-		for i, index := range indexes {
-			out[i] = all[index]
-		}
-		return out, nil
-	})
-	for i, r := range records[:n] {
-		more, err := tlog.StoredHashes(int64(i), r, read)
-		if err != nil {
-			return tlog.Hash{}, err
-		}
-		all = append(all, more...)
-	}
-	return tlog.TreeHash(n, read)
+	left := 1 << (bits.Len(uint(len(records)-1)) - 1) //nolint:gosec // at least 1
+	return tlog.NodeHash(root(records[:left]), root(records[left:]))
 }

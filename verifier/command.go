@@ -11,13 +11,14 @@ import (
 	"countersign/witness/cosign"
 )
 
-// UseError means that the command line or the file is wrong, and nothing was checked.
-type UseError struct{ err error }
+// Status is an error with the exit status that it is: 2 where nothing could be checked, 1 where something
+// is wrong, 3 where nothing is, and something can't be checked.
+type Status struct {
+	error
+	Code int
+}
 
-// Error implements error.
-func (e UseError) Error() string { return e.err.Error() }
-
-// Command is the command verify. Its error is a [UseError], or says how many faults there are.
+// Command is the command verify. Its error is a [Status].
 func Command() *cobra.Command {
 	var keys, witnesses, logs, kept []string
 	c := &cobra.Command{
@@ -26,42 +27,39 @@ func Command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			trust, err := trusted(keys, witnesses, logs)
 			if err != nil {
-				return UseError{err}
+				return Status{err, 2}
 			}
+			trust.Checkpoints = map[string][]byte{}
 			for _, name := range kept {
 				raw, err := os.ReadFile(name)
 				if err != nil {
-					return UseError{err}
-				}
-				if trust.Checkpoints == nil {
-					trust.Checkpoints = map[string][]byte{}
+					return Status{err, 2}
 				}
 				trust.Checkpoints[name] = raw
 			}
 			f, err := os.Open(args[0])
 			if err != nil {
-				return UseError{err}
+				return Status{err, 2}
 			}
 			defer func() { _ = f.Close() }() // it was only read
 			info, err := f.Stat()
 			if err != nil {
-				return UseError{err}
+				return Status{err, 2}
 			}
 			found, err := Archive(f, info.Size(), trust)
 			if err != nil {
-				return UseError{fmt.Errorf("%s: %w", args[0], err)}
+				return Status{fmt.Errorf("%s: %w", args[0], err), 2}
 			}
-			faults := 0
+			count := map[Kind]int{}
 			for _, x := range found {
-				label := "ok  "
-				if x.Bad {
-					faults++
-					label = "FAIL"
-				}
-				_, _ = fmt.Fprintln(cmd.OutOrStdout(), label, x.Say)
+				count[x.Kind]++
+				_, _ = fmt.Fprintln(cmd.OutOrStdout(), [...]string{"ok  ", "FAIL", "open", "note"}[x.Kind], x.Say)
 			}
-			if faults > 0 {
-				return fmt.Errorf("the record has %s; keep it as it is, and compare it with another copy", plural(faults, "fault"))
+			if faults := count[Bad]; faults > 0 {
+				return Status{fmt.Errorf("the record has %s; keep it as it is, and compare it with another copy", plural(faults, "fault")), 1}
+			}
+			if open := count[Open]; open > 0 {
+				return Status{fmt.Errorf("nothing is wrong with what can be checked, and %s can't be checked here", plural(open, "thing")), 3}
 			}
 			return nil
 		},

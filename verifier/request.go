@@ -3,11 +3,13 @@ package verifier
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,45 +18,71 @@ import (
 
 const maxLine = 4 << 20
 
-// request is a line of approvals.jsonl.
 type request struct {
-	ID      string `json:"id"`
+	facts
 	State   string `json:"state"`
 	Digest  string `json:"digest"`
 	Action  action `json:"action"`
-	Votes   []vote `json:"votes"`
+	Outcome struct {
+		OK   bool   `json:"ok"`
+		Note string `json:"note"`
+	} `json:"outcome"`
+}
+
+// facts are what a request stood on beside its action, in the order in which their hash has them.
+type facts struct {
+	ID        string `json:"id"`
+	Thread    string `json:"thread"`
+	Requester struct {
+		ID string `json:"id"`
+	} `json:"requester"`
+	Created string `json:"created"`
+	Level   string `json:"level"`
 	Require struct {
-		Proof string `json:"proof"`
 		Needs []struct {
 			Count int `json:"count"`
-		} `json:"needs"`
+		} `json:"needs,omitempty"`
+		Proof string `json:"proof"`
 	} `json:"require"`
+	Votes []vote `json:"votes,omitempty"`
 	Basis struct {
 		Kind string `json:"kind"`
-		Why  string `json:"why"`
+		Of   string `json:"of"`
 	} `json:"basis"`
+	Place struct {
+		Target     string `json:"target"`
+		Env        string `json:"env"`
+		Production bool   `json:"production"`
+	} `json:"place"`
 }
 
 type vote struct {
 	User struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
-		Bot  bool   `json:"bot"`
+		ID string `json:"id"`
 	} `json:"user"`
 	Approve bool   `json:"approve"`
+	At      string `json:"at"`
+	Meets   []int  `json:"meets,omitempty"`
 	Glass   bool   `json:"glass"`
-	Meets   []int  `json:"meets"`
-	Passkey *proof `json:"passkey"`
+	Passkey *proof `json:"passkey,omitempty"`
 }
 
-func (v vote) who() string {
-	if v.User.Name != "" {
-		return printable(v.User.Name)
-	}
-	return printable(v.User.ID)
+// fields are the members that a line of approvals.jsonl may have, where what is checked stands. The bot
+// writes no others, so others are there to be read by somebody else.
+var fields = map[string]string{
+	"": "id thread call requester agent caller groups revision repeats dropped_by created action digest claim engine level rule policy require votes state expires_at run_by decided by " +
+		"reason basis review outcome unstarted ended preview receipt ticket trial taint place steps",
+	"action": actionFields, "action.steps": actionFields, "requester": userFields, "votes.user": userFields, "basis": "kind of step why", "place": "target env production",
+	"require":       "needs requester_may reason_required solo write proof ticket break_glass grant run_within keep_within",
+	"require.needs": "rule count groups escalate taken duty", "outcome": "ok note signal unstarted undo", "votes.passkey.site": "id origin", "votes.passkey.signed": "response public key",
+	"votes": "user approve reason via event at digest groups duty ticket meets grant glass trial passkey", "votes.passkey": "statement shown site owner by added signed",
 }
 
-// proof has what a passkey signed as text.
+const (
+	actionFields = "tool kind target user dir session pane locked shell foreground path paths args env files steps preview whole text"
+	userFields   = "id name bot outside stranger"
+)
+
 type proof struct {
 	Statement string          `json:"statement"`
 	Shown     json.RawMessage `json:"shown"`
@@ -98,24 +126,25 @@ type action struct {
 	Preview    string            `json:"preview,omitempty"`
 	Whole      bool              `json:"whole,omitempty"`
 	Text       string            `json:"text,omitempty"`
+	hidden     bool              // a secret was taken out, or so it says
 }
 
-// whole is the action with its bytes.
-func (a action) whole() action {
-	if a.Text != "" {
+// redacted begins what stands in the place of a secret. Anybody can write it, so it excuses nothing.
+const redacted = "[redacted"
+
+func (a *action) UnmarshalJSON(raw []byte) error {
+	type plain action
+	err := json.Unmarshal(raw, (*plain)(a))
+	if a.hidden = bytes.Contains(raw, []byte(redacted)); a.Text != "" {
 		a.Bytes, a.Text = []byte(a.Text), ""
 	}
-	a.Steps = slices.Clone(a.Steps)
-	for i := range a.Steps {
-		a.Steps[i] = a.Steps[i].whole()
-	}
-	return a
+	return err
 }
 
 const digestVersion = "countersign-action-v3\n"
 
 func (a action) digest() string {
-	raw, err := json.Marshal(a.whole())
+	raw, err := json.Marshal(a)
 	if err != nil {
 		return ""
 	}
@@ -128,23 +157,120 @@ func (v *verifier) requests(raw []byte) error {
 	sc.Buffer(nil, maxLine)
 	for n := 1; sc.Scan(); n++ {
 		var r request
-		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
-			return fmt.Errorf("line %d of approvals.jsonl can't be read (%w)", n, err)
+		err := exact(sc.Bytes(), fields)
+		if err = errors.Join(err, json.Unmarshal(sc.Bytes(), &r)); err != nil {
+			v.say(Bad, "Line %d of approvals.jsonl can't be read (%v).", n, err)
+			continue
 		}
-		v.request(r, bytes.Contains(sc.Bytes(), []byte("[redacted")))
+		v.request(r)
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.deeds)) {
+		if d := v.deeds[id]; d.ran && !d.shown {
+			v.say(Bad, "Request %s: the chain of decisions says that it ran, and approvals.jsonl doesn't have it.", printable(id))
+		}
 	}
 	return sc.Err()
 }
 
-// satisfied reports whether the votes are enough.
+// request checks one request: what is said of it must be what the chain says.
+func (v *verifier) request(r request) {
+	name := "Request " + printable(r.ID)
+	d := v.deeds[r.ID]
+	if d == nil || d.shown {
+		v.say(Bad, "%s: it isn't in the chain of decisions, or stands in approvals.jsonl twice.", name)
+		return
+	}
+	d.shown = true
+	wrong := len(v.found)
+	switch {
+	case d.facts == r.hash():
+	case d.facts != "" || r.Thread != d.thread || d.ran && r.Basis.Kind == "" && !slices.Equal(r.people(), d.people()):
+		v.say(Bad, "%s: who asked and voted, when, where, and what it needed isn't what the chain of decisions says.", name)
+	case d.ran:
+		v.say(Open, "%s: its chain is of an older version, which doesn't say what it needed and where it ran.", name)
+	}
+	if r.Digest != d.digest || r.Action.Target != d.target || r.State != d.state && (r.State+d.state != "approvedpending" && r.State+d.state != "pendingapproved") {
+		v.say(Bad, "%s: it is %s, and in the chain of decisions %s, or its digest or target isn't the one there.", name, printable(r.State), printable(d.state))
+	}
+	switch digest := r.Action.digest(); {
+	case digest == r.Digest:
+	case r.Action.hidden:
+		v.say(Open, "%s: a secret was taken out of it, so nothing here shows that its text is what was decided.", name)
+	default:
+		v.say(Bad, "%s: what it says to run isn't what was decided: its digest is %.12s, and that of its text %.12s.", name, printable(r.Digest), digest)
+	}
+	signed := v.votes(name, r)
+	switch {
+	case !d.ended:
+	case d.withheld || strings.Contains(r.Outcome.Note, redacted) || strings.Contains(d.outcome, " … [cut: "):
+		v.say(Open, "%s: how it ended can't be checked: a secret was taken out of that, or it is long.", name)
+	case r.Outcome.Note != d.outcome || d.facts != "" && r.Outcome.OK != d.ok:
+		v.say(Bad, "%s: how it ended isn't what the chain of decisions says.", name)
+	}
+	if !d.ran || slices.ContainsFunc(v.found[wrong:], func(f Finding) bool { return f.Kind == Bad }) {
+		return
+	}
+	if r.Basis.Kind != "" {
+		v.say(Good, "%s: it ran by %s.", name, printable(r.Basis.Kind))
+	} else {
+		v.say(Good, "%s: approved by %s; %d of %s signed.", name, printable(strings.Join(r.people(), " and ")), signed, plural(len(r.people()), "vote"))
+	}
+}
+
+func (f facts) hash() string {
+	f.Votes = slices.Clone(f.Votes)
+	for i := range f.Votes {
+		f.Votes[i].Passkey = nil
+	}
+	raw, _ := json.Marshal(f) // texts and numbers
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+func (r request) people() (ids []string) {
+	for _, vote := range r.Votes {
+		if vote.Approve {
+			ids = append(ids, vote.User.ID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func (v *verifier) votes(name string, r request) (signed int) {
+	owners := map[string]bool{}
+	for _, vote := range r.Votes {
+		who, p := printable(vote.User.ID), vote.Passkey
+		if p == nil {
+			if vote.Approve && r.Require.Proof != "" && r.Basis.Kind == "" {
+				v.say(Bad, "%s: the vote of %s had to be signed, and isn't.", name, who)
+			}
+			continue
+		}
+		switch err := v.vote(r, vote, p); {
+		case errors.Is(err, errTaken):
+			v.say(Open, "%s: the vote of %s: %v.", name, who, err)
+		case err != nil || owners[p.Owner]:
+			v.say(Bad, "%s: the vote of %s: %v.", name, who, cmp.Or(err, errors.New("another vote is signed by a passkey of the same person")))
+		case vote.Approve:
+			signed++
+		}
+		owners[p.Owner] = true
+	}
+	if d := v.deeds[r.ID]; d.ran && r.Basis.Kind == "" && !r.satisfied() {
+		v.say(Bad, "%s: its votes aren't enough for what it needed.", name)
+	}
+	return signed
+}
+
 func (r request) satisfied() bool {
-	if slices.ContainsFunc(r.Votes, func(v vote) bool { return v.Approve && v.Glass && !v.User.Bot }) {
+	if slices.ContainsFunc(r.Votes, func(v vote) bool { return v.Approve && v.Glass }) {
 		return true
 	}
 	for i, need := range r.Require.Needs {
 		seen := map[string]bool{}
 		for _, v := range r.Votes {
-			if v.Approve && !v.User.Bot && v.User.ID != "" && slices.Contains(v.Meets, i) {
+			if v.Approve && slices.Contains(v.Meets, i) {
 				seen[v.User.ID] = true
 			}
 		}
@@ -155,73 +281,16 @@ func (r request) satisfied() bool {
 	return len(r.Require.Needs) > 0
 }
 
-// request checks one request that was let run.
-func (v *verifier) request(r request, redacted bool) {
-	if !slices.Contains([]string{"approved", "running", "done", "unknown"}, r.State) {
-		return // nothing ran by it
-	}
-	name := "Request " + printable(r.ID)
-	wrong := len(v.found)
-	switch digest := r.Action.digest(); {
-	case digest == r.Digest:
-	case redacted:
-		v.good("%s: a secret was taken out of it, so its digest can't be calculated here.", name)
-		wrong++
-	default:
-		v.bad("%s: what it says to run isn't what was decided: its digest is %.12s, and that of its text %.12s.", name, printable(r.Digest), digest)
-	}
-	if !v.decided[r.ID][r.Digest] {
-		v.bad("%s: the chain of decisions has no approval of it.", name)
-	}
-	if r.State != "approved" && !v.began[r.ID] {
-		v.bad("%s: it is said to have run, and the chain of decisions doesn't say so.", name)
-	}
-	if r.Basis.Kind != "" {
-		if len(v.found) == wrong {
-			v.good("%s: it ran by %s (%s).", name, printable(r.Basis.Kind), printable(r.Basis.Why))
-		}
-		return
-	}
-	if !r.satisfied() {
-		v.bad("%s: its votes aren't enough for what it needed.", name)
-	}
-	var people []string
-	owners := map[string]bool{}
-	signed := 0
-	for _, vote := range r.Votes {
-		if !vote.Approve {
-			continue
-		}
-		people = append(people, vote.who())
-		if vote.Passkey == nil {
-			if r.Require.Proof != "" {
-				v.bad("%s: the vote of %s had to be signed, and isn't.", name, vote.who())
-			}
-			continue
-		}
-		if err := v.vote(r, vote, redacted); err != nil {
-			v.bad("%s: the vote of %s: %v.", name, vote.who(), err)
-			continue
-		}
-		if owners[vote.Passkey.Owner] {
-			v.bad("%s: two votes are signed by the passkeys of %s.", name, printable(vote.Passkey.Owner))
-		}
-		owners[vote.Passkey.Owner] = true
-		signed++
-	}
-	if len(v.found) == wrong {
-		v.good("%s: approved by %s; %d of %s signed.", name, strings.Join(people, " and "), signed, plural(len(people), "vote"))
-	}
-}
+var errTaken = errors.New("a secret was taken out of what was signed, or of the card, so that can't be checked here")
 
 // vote checks a vote that is signed.
-func (v *verifier) vote(r request, vote vote, redacted bool) error {
+func (v *verifier) vote(r request, vote vote, k *proof) error {
 	p := passkey.Proof{
-		Statement: []byte(vote.Passkey.Statement), Response: vote.Passkey.Signed.Response, Shown: vote.Passkey.Shown, Site: vote.Passkey.Site,
-		KeyID: vote.Passkey.Signed.Key, Public: vote.Passkey.Signed.Public, KeyOwner: vote.Passkey.Owner,
+		Statement: []byte(k.Statement), Response: k.Signed.Response, Shown: k.Shown, Site: k.Site,
+		KeyID: k.Signed.Key, Public: k.Signed.Public, KeyOwner: k.Owner,
 	}
-	if redacted && strings.Contains(vote.Passkey.Statement, "[redacted") {
-		return errors.New("a secret was taken out of what was signed, so the signature can't be checked here")
+	if strings.Contains(k.Statement, redacted) {
+		return errTaken
 	}
 	if _, err := p.Check(); err != nil {
 		return err
@@ -238,10 +307,12 @@ func (v *verifier) vote(r request, vote vote, redacted bool) error {
 	switch {
 	case s.For != kind || s.Request != r.ID || s.Digest != r.Digest || s.Voter != vote.User.ID || s.Owner != p.KeyOwner:
 		return errors.New("what was signed is something else")
-	case s.Shown != vote.Passkey.shown() && !bytes.Contains(p.Shown, []byte("[redacted")):
+	case s.Shown != k.shown() && !bytes.Contains(p.Shown, []byte(redacted)):
 		return errors.New("the card in the record isn't the one that was shown")
 	case v.trust.Keys != nil && !slices.ContainsFunc(v.trust.Keys[p.KeyOwner], func(d string) bool { return strings.HasPrefix(key, d) }):
 		return fmt.Errorf("it is signed by a passkey of %s that you didn't name (%s)", printable(p.KeyOwner), key[:16])
+	case s.Shown != k.shown():
+		return errTaken
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (v *verifier) statements(z *zip.Reader) error {
 			return err
 		}
 		if err := v.statement(raw); err != nil {
-			v.bad("%s: %v.", printable(name), err)
+			v.say(Bad, "%s: %v.", printable(name), err)
 			continue
 		}
 		good++
@@ -29,11 +29,17 @@ func (v *verifier) statements(z *zip.Reader) error {
 	switch {
 	case good == 0:
 	case v.trust.Log == nil:
-		v.good("%s of changes there; name the record's key with --log to have the signatures checked.", are(good, "statement"))
+		v.say(Note, "%s of changes: name the record's key with --log to have the signatures checked.", plural(good, "statement"))
 	default:
-		v.good("%s of changes signed by the record's key.", are(good, "statement"))
+		v.say(Good, "%s of changes, signed by the record's key.", plural(good, "statement"))
 	}
 	return nil
+}
+
+// stated are the members of a statement.
+var stated = map[string]string{
+	"":          "_type subject predicateType predicate",
+	"predicate": "request incident action tool target user dir command before approvers signed by policy rule asked ended state outcome",
 }
 
 func (v *verifier) statement(raw []byte) error {
@@ -47,15 +53,20 @@ func (v *verifier) statement(raw []byte) error {
 	var s struct {
 		Type      string `json:"_type"`
 		Predicate struct {
-			Request string `json:"request"`
-			Action  string `json:"action"`
+			Request   string   `json:"request"`
+			Action    string   `json:"action"`
+			Target    string   `json:"target"`
+			Approvers []string `json:"approvers"`
+			By        string   `json:"by"`
 		} `json:"predicate"`
 	}
-	if json.Unmarshal(raw, &e) != nil || json.Unmarshal(e.Payload, &s) != nil || e.PayloadType != "application/vnd.in-toto+json" || s.Type != "https://in-toto.io/Statement/v1" {
+	if exact(raw, map[string]string{"": "payloadType payload signatures", "signatures": "keyid sig"}) != nil || json.Unmarshal(raw, &e) != nil || exact(e.Payload, stated) != nil || json.Unmarshal(e.Payload, &s) != nil || e.PayloadType != "application/vnd.in-toto+json" || s.Type != "https://in-toto.io/Statement/v1" {
 		return fmt.Errorf("it is no statement of a change")
 	}
-	if !v.decided[s.Predicate.Request][s.Predicate.Action] {
-		return fmt.Errorf("the chain of decisions has no approval of what it states")
+	p := s.Predicate
+	d := v.deeds[p.Request]
+	if d == nil || !d.ran || d.digest != p.Action || d.target != p.Target || p.By == "" && !slices.Equal(slices.Sorted(slices.Values(p.Approvers)), d.people()) {
+		return fmt.Errorf("the chain of decisions has no run of what it states")
 	}
 	if v.trust.Log == nil {
 		return nil

@@ -6,23 +6,39 @@ package verifier
 
 import (
 	"archive/zip"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"countersign/witness/cosign"
 )
 
-const maxFile = 64 << 20 // bytes of a file in the archive, unpacked
+// maxAll is how much of an archive is checked, in bytes: the bot makes none with more than 50 MB.
+const maxAll = 64 << 20
 
-// Finding is one thing that was looked at, as a sentence.
+// Kind says what a finding is.
+type Kind int
+
+// The kinds of findings: it is right, it is wrong, it can't be checked here, and nothing was checked.
+const (
+	Good Kind = iota
+	Bad
+	Open
+	Note
+)
+
+// Finding is one thing that was looked at.
 type Finding struct {
-	Bad bool // something is wrong, or can't be shown
+	Kind
 	Say string
 }
 
@@ -47,25 +63,29 @@ func Archive(r io.ReaderAt, size int64, trust Trust) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this is no zip file (%w); give one that countersign export wrote", err)
 	}
-	v := &verifier{trust: trust, decided: map[string]map[string]bool{}, began: map[string]bool{}}
+	if err := entries(z); err != nil {
+		return nil, err
+	}
+	v := &verifier{trust: trust, deeds: map[string]*deed{}}
 	chain, err := file(z, "audit.jsonl")
 	if err != nil {
 		return nil, err
 	}
-	requests, err := file(z, "approvals.jsonl")
-	if err != nil {
-		return nil, err
-	}
 	switch {
-	case chain == nil && requests == nil:
+	case chain == nil && !slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == "approvals.jsonl" }):
 		return nil, errors.New("this zip file has neither audit.jsonl nor approvals.jsonl, so it is no record of an incident")
 	case chain == nil:
-		v.bad("The chain of decisions (audit.jsonl) is missing, so nothing shows that this is what the bot wrote down.")
+		v.say(Bad, "The chain of decisions (audit.jsonl) is missing, so nothing shows that this is what the bot wrote down.")
 	default:
 		v.chain(chain)
 		if err := v.checkpoints(z); err != nil {
 			return nil, err
 		}
+	}
+	chain = nil // one file at a time
+	requests, err := file(z, "approvals.jsonl")
+	if err != nil {
+		return nil, err
 	}
 	if err := v.requests(requests); err != nil {
 		return nil, err
@@ -73,51 +93,57 @@ func Archive(r io.ReaderAt, size int64, trust Trust) ([]Finding, error) {
 	return v.found, v.statements(z)
 }
 
-// file is a file of the archive, nil where it is not.
+// file is a file of the archive, nil where it is not. It has no more bytes than it says.
 func file(z *zip.Reader, name string) ([]byte, error) {
-	i := slices.IndexFunc(z.File, func(f *zip.File) bool { return f.Name == name })
-	if i < 0 {
-		return nil, nil
-	}
-	in, err := z.File[i].Open()
-	if err != nil {
+	raw, err := fs.ReadFile(z, name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s can't be unpacked (%w)", name, err)
-	}
-	raw, err := io.ReadAll(io.LimitReader(in, maxFile+1))
-	if err = errors.Join(err, in.Close()); err != nil {
-		return nil, fmt.Errorf("%s can't be unpacked (%w)", name, err)
-	}
-	if len(raw) > maxFile {
-		return nil, fmt.Errorf("%s is larger than %d MB", name, maxFile>>20)
 	}
 	return raw, nil
 }
 
-// below are the names of the files in a directory of the archive.
-func below(z *zip.Reader, dir string) (names []string) {
-	for _, f := range z.File {
-		if path.Dir(f.Name) == dir {
-			names = append(names, f.Name)
+// entries refuses an archive that programs unpack in different ways, or that is larger than it looks.
+func entries(z *zip.Reader) error {
+	names, end, left := map[string]bool{}, int64(0), uint64(maxAll)
+	at := func(f *zip.File) int64 {
+		n, _ := f.DataOffset() // 0 if nobody can say
+		return n
+	}
+	all := slices.SortedFunc(slices.Values(z.File), func(a, b *zip.File) int { return cmp.Compare(at(a), at(b)) })
+	for _, f := range all {
+		name, dir := strings.ToLower(f.Name), path.Dir(f.Name)
+		if names[name] || path.Clean("/"+f.Name) != "/"+strings.TrimSuffix(f.Name, "/") || strings.Contains(f.Name, `\`) {
+			return fmt.Errorf("%q is in the archive twice, or isn't the name of a file in it", f.Name)
+		}
+		if at(f) <= end || len(all) > 20_000 {
+			return fmt.Errorf("%q shares its bytes with another file, or there are too many", f.Name)
+		}
+		names[name], end = true, at(f)+int64(f.CompressedSize64) //nolint:gosec // the next one would begin before it
+		if f.Name == "audit.jsonl" || f.Name == "approvals.jsonl" || dir == "checkpoints" || dir == "statements" {
+			if f.UncompressedSize64 > left {
+				return fmt.Errorf("what is to be checked has more than %d MB", maxAll>>20)
+			}
+			left -= f.UncompressedSize64
 		}
 	}
-	slices.Sort(names)
+	return nil
+}
+
+func below(z *zip.Reader, dir string) []string {
+	names, _ := fs.Glob(z, dir+"/*") // its only error is a pattern's
 	return names
 }
 
 type verifier struct {
 	trust   Trust
-	anchors [][]byte                   // the records of the anchors, in order
-	decided map[string]map[string]bool // request -> digest -> somebody or the policy approved it
-	began   map[string]bool            // request -> the chain says that it ran
+	anchors [][]byte // the records of the anchors, in order
+	made    time.Time
+	deeds   map[string]*deed // what the chain says, by request
 	found   []Finding
 }
 
-func (v *verifier) good(format string, a ...any) {
-	v.found = append(v.found, Finding{Say: fmt.Sprintf(format, a...)})
-}
-
-func (v *verifier) bad(format string, a ...any) {
-	v.found = append(v.found, Finding{Bad: true, Say: fmt.Sprintf(format, a...)})
+func (v *verifier) say(k Kind, format string, a ...any) {
+	v.found = append(v.found, Finding{k, fmt.Sprintf(format, a...)})
 }
 
 func plural(n int, what string) string {
@@ -129,10 +155,6 @@ func plural(n int, what string) string {
 
 // printable is foreign text without what a terminal obeys.
 func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f {
-			return '?'
-		}
-		return r
-	}, s)
+	s = strconv.QuoteToASCII(s)
+	return s[1 : len(s)-1]
 }

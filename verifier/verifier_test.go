@@ -34,6 +34,7 @@ import (
 	"countersign/store/mem"
 	"countersign/verifier"
 	"countersign/witness/cosign"
+	"countersign/witness/keys"
 )
 
 const thread = "web:1"
@@ -53,7 +54,7 @@ type made struct {
 	log     cosign.LogKey
 }
 
-func makeArchive(t *testing.T) made {
+func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 	t.Helper()
 	db := mem.Open()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -64,6 +65,7 @@ func makeArchive(t *testing.T) made {
 	r := approvals.Record{
 		ID: "aaaaaaaaaa", Thread: thread, Call: "c1", Requester: chat.User{ID: "web:dave", Name: "dave"}, Created: now, Action: a, Digest: a.Digest(), Level: "medium",
 		Require: approvals.Require{Needs: []approvals.Need{{Rule: "default", Count: 2, Groups: []string{"oncall"}}}, Proof: "passkey"}, State: approvals.Done,
+		Outcome: approvals.Outcome{OK: true, Note: "exit code 0"}, Place: approvals.Place{Target: "web-1", Env: "prod"},
 	}
 	site := passkey.Site{ID: "bot.example.com", Origin: "https://bot.example.com"}
 	shown := json.RawMessage(`{"title":"Run a command"}`)
@@ -86,17 +88,35 @@ func makeArchive(t *testing.T) made {
 	m := made{files: map[string]string{}}
 	seed, err := keyring.SharedKey(t.Context(), db, audit.LogKey)
 	must(t, err)
-	log, text, err := cosign.Log("bot.example.com", seed)
+	log, text, err := keys.Log("bot.example.com", seed)
 	must(t, err)
 	m.log, err = cosign.ParseLog(text)
 	must(t, err)
-	w, err := cosign.NewWitness("witness.example.com", bytes.Repeat([]byte{7}, 32), func() time.Time { return now })
+	w, err := keys.NewWitness("witness.example.com", bytes.Repeat([]byte{7}, 32), func() time.Time { return now })
 	must(t, err)
 	m.witness, _, err = cosign.Verifier(w.Verifier())
 	must(t, err)
+	event := func(e audit.Event) audit.Event {
+		for _, change := range edit {
+			change(&e)
+		}
+		return e
+	}
 	must(t, db.Update(t.Context(), func(tx store.Tx) error {
 		add := func(thread, what string) {
-			audit.Append(tx, thread, audit.Event{What: what, Approval: string(r.ID), Digest: r.Digest.String(), User: "web:alice", Command: string(a.Bytes)}, now)
+			e := audit.Event{What: what, Approval: string(r.ID), Digest: r.Digest.String(), Target: a.Target, Command: string(a.Bytes), Facts: r.Facts()}
+			if what == audit.Asked {
+				e.User = string(r.Requester.ID)
+			}
+			if what == audit.Done {
+				e.Outcome, e.OK = r.Outcome.Note, r.Outcome.OK
+			}
+			audit.Append(tx, thread, event(e), now)
+		}
+		approve := func() {
+			for _, v := range r.Votes {
+				audit.Append(tx, thread, event(audit.Event{What: audit.Approved, Approval: string(r.ID), Digest: r.Digest.String(), Target: a.Target, User: string(v.User.ID), Facts: r.Facts()}), now)
+			}
 		}
 		for i := range 5 {
 			audit.Append(tx, "web:other", audit.Event{What: audit.Asked, Note: fmt.Sprint(i)}, now)
@@ -104,7 +124,7 @@ func makeArchive(t *testing.T) made {
 		}
 		add(thread, audit.Asked)
 		audit.Anchor(tx, now)
-		add(thread, audit.Approved)
+		approve()
 		add(thread, audit.Running)
 		audit.Anchor(tx, now)
 		tree, ok := audit.Tree(tx)
@@ -136,12 +156,21 @@ func makeArchive(t *testing.T) made {
 // check verifies the files with all that one can know by oneself, and returns what is wrong.
 func (m made) check(t *testing.T, files map[string]string) (bad []string, all string) {
 	t.Helper()
+	var entries [][2]string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		entries = append(entries, [2]string{name, files[name]})
+	}
+	return m.checkEntries(t, entries)
+}
+
+func (m made) checkEntries(t *testing.T, files [][2]string) (bad []string, all string) {
+	t.Helper()
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		f, err := z.Create(name)
+	for _, file := range files {
+		f, err := z.Create(file[0])
 		must(t, err)
-		_, _ = io.WriteString(f, files[name])
+		_, _ = io.WriteString(f, file[1])
 	}
 	must(t, z.Close())
 	found, err := verifier.Archive(bytes.NewReader(b.Bytes()), int64(b.Len()), verifier.Trust{Witnesses: []note.Verifier{m.witness}, Log: []cosign.LogKey{m.log}})
@@ -149,11 +178,161 @@ func (m made) check(t *testing.T, files map[string]string) (bad []string, all st
 		return []string{err.Error()}, ""
 	}
 	for _, f := range found {
-		if all += f.Say + "\n"; f.Bad {
+		if all += [...]string{"ok ", "FAIL ", "open ", "note "}[f.Kind] + f.Say + "\n"; f.Kind == verifier.Bad {
 			bad = append(bad, f.Say)
 		}
 	}
 	return bad, all
+}
+
+// replaced is a file with one text in the place of another, which must be there.
+func (m made) replaced(t *testing.T, name string, pairs ...string) map[string]string {
+	t.Helper()
+	files := maps.Clone(m.files)
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(files[name], pairs[i]) {
+			t.Fatalf("%s has no %q:\n%s", name, pairs[i], files[name])
+		}
+		files[name] = strings.Replace(files[name], pairs[i], pairs[i+1], 1)
+	}
+	return files
+}
+
+// rechained is an archive whose export has another text and the right sum at its end: no key is needed for that.
+func (m made) rechained(t *testing.T, pairs ...string) map[string]string {
+	t.Helper()
+	files := m.replaced(t, "audit.jsonl", pairs...)
+	text := files["audit.jsonl"]
+	at := strings.LastIndex(text, `{"end":`)
+	sum := sha([]byte(text[:at]))
+	cut := strings.Index(text[at:], `"sha256":"`) + at + len(`"sha256":"`)
+	files["audit.jsonl"] = text[:cut] + sum + text[cut+len(sum):]
+	return files
+}
+
+// TestForgedArchives: each is made from a real archive by somebody who has no key. None is ok.
+func TestForgedArchives(t *testing.T) {
+	m := makeArchive(t)
+	vote := func(who string) string { return `"votes":[{"user":{"id":"web:` + who + `","name":"` + who + `"}` }
+	line := strings.TrimSpace(m.files["approvals.jsonl"])
+	text := m.files["audit.jsonl"]
+	salted := text[strings.LastIndex(text, `"texts":{"salt"`):]
+	salted = salted[:strings.Index(salted, "}")+1]
+	for name, files := range map[string]map[string]string{
+		"the text":                            m.replaced(t, "approvals.jsonl", "systemctl restart", "rm -rf /"),
+		"the signed card":                     m.replaced(t, "approvals.jsonl", `"title":"Run a command"`, `"title":"Nothing"`),
+		"the state of what ran":               m.replaced(t, "approvals.jsonl", `"state":"done"`, `"state":"denied"`),
+		"a made-up basis":                     m.replaced(t, "approvals.jsonl", `"state":"done"`, `"basis":{"kind":"grant","why":"approved for an hour by alice"},"state":"done"`),
+		"another voter":                       m.replaced(t, "approvals.jsonl", vote("alice"), vote("carol")),
+		"the proof that it needed":            m.replaced(t, "approvals.jsonl", `"proof":"passkey"`, `"proof":""`),
+		"how many it needed":                  m.replaced(t, "approvals.jsonl", `"count":2`, `"count":1`),
+		"how it ended":                        m.replaced(t, "approvals.jsonl", `"note":"exit code 0"`, `"note":"exit code 1"`),
+		"whether it ended well":               m.replaced(t, "approvals.jsonl", `"outcome":{"ok":true`, `"outcome":{"ok":false`),
+		"the requester":                       m.replaced(t, "approvals.jsonl", `"requester":{"id":"web:dave"`, `"requester":{"id":"web:erin"`),
+		"the time":                            m.replaced(t, "approvals.jsonl", `"created":"2026-03-01T12`, `"created":"2026-03-02T12`),
+		"the time of a vote":                  m.replaced(t, "approvals.jsonl", `"via":"button"`, `"via":"button"`, `"at":"2026-03-01T12`, `"at":"2026-03-02T12`),
+		"the level":                           m.replaced(t, "approvals.jsonl", `"level":"medium"`, `"level":"low"`),
+		"the place":                           m.replaced(t, "approvals.jsonl", `"place":{"target":"web-1"`, `"place":{"target":"web-2"`),
+		"the request is missing":              m.replaced(t, "approvals.jsonl", line+"\n", ""),
+		"the request is there twice":          m.replaced(t, "approvals.jsonl", line, line+"\n"+line),
+		"a name twice, differing by case":     m.replaced(t, "approvals.jsonl", `"action":{`, `"action":{"tool":"x"},"Action":{`),
+		"a name twice":                        m.replaced(t, "approvals.jsonl", `"state":"done"`, `"state":"denied","state":"done"`),
+		"a name in another case":              m.replaced(t, "approvals.jsonl", `"state":"done"`, `"State":"done"`),
+		"a name that nobody writes":           m.replaced(t, "approvals.jsonl", `"state":"done"`, `"command":"rm -rf /","state":"done"`),
+		"one in the action":                   m.replaced(t, "approvals.jsonl", `"tool":"run_shell"`, `"command":"rm -rf /","tool":"run_shell"`),
+		"a withheld text that is whole":       m.rechained(t, salted, `"texts":{"withheld":true,"command":"rm -rf /"}`),
+		"a withheld text with something else": m.rechained(t, salted, `"texts":{"withheld":true,"command":"[redacted:x#1234]","Command":"rm -rf /"}`),
+		"a header with something else":        m.rechained(t, `{"export":{`, `{"export":{"note":"all is well",`),
+	} {
+		if bad, all := m.check(t, files); len(bad) == 0 {
+			t.Errorf("%s: nobody found it\n%s", name, all)
+		}
+	}
+	// What says that a secret was taken out excuses nothing: that is neither right nor wrong.
+	for name, files := range map[string]map[string]string{
+		"the text":     m.replaced(t, "approvals.jsonl", "systemctl restart", "rm -rf /", `"dir":"/srv"`, `"dir":"[redacted:x#1234]"`),
+		"the card":     m.replaced(t, "approvals.jsonl", `"title":"Run a command"`, `"title":"Nothing [redacted:x#1234]"`),
+		"the outcome":  m.replaced(t, "approvals.jsonl", `"note":"exit code 0"`, `"note":"exit [redacted:x#1234]"`),
+		"a chain text": m.rechained(t, salted, `"texts":{"withheld":true,"outcome":"[redacted:x#1234]"}`),
+	} {
+		if bad, all := m.check(t, files); len(bad) > 0 || !strings.Contains(all, "open ") {
+			t.Errorf("%s: %q\n%s", name, bad, all)
+		}
+	}
+	if bad, _ := m.check(t, m.replaced(t, "approvals.jsonl", "systemctl restart", "rm -rf /", `"rule":"`, `"rule":"[redacted:x#1234]`)); len(bad) == 0 {
+		t.Error("a secret that was taken out elsewhere excuses another text")
+	}
+}
+
+// TestArchivesThatAreReadInTwoWays: programs differ in which of two files of one name they unpack.
+func TestArchivesThatAreReadInTwoWays(t *testing.T) {
+	m := makeArchive(t)
+	var all [][2]string
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		all = append(all, [2]string{name, m.files[name]})
+	}
+	for name, more := range map[string][2]string{
+		"requests twice":            {"approvals.jsonl", "forged"},
+		"the chain twice":           {"audit.jsonl", "forged"},
+		"differing by case":         {"Approvals.jsonl", "forged"},
+		"by another path":           {"./approvals.jsonl", "forged"},
+		"through a directory":       {"x/../approvals.jsonl", "forged"},
+		"outside":                   {"../approvals.jsonl", "forged"},
+		"with Windows's separators": {`x\approvals.jsonl`, "forged"},
+		"more than is read":         {"checkpoints/9.txt", strings.Repeat("x", 64<<20)},
+	} {
+		if bad, _ := m.checkEntries(t, append(slices.Clone(all), more)); len(bad) == 0 {
+			t.Errorf("%s: nobody found it", name)
+		}
+	}
+	// Many entries over the same bytes.
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, file := range append(all, [2]string{"checkpoints/8.txt", "x"}, [2]string{"checkpoints/9.txt", "x"}) {
+		f, err := z.CreateHeader(&zip.FileHeader{Name: file[0], Method: zip.Store})
+		must(t, err)
+		_, _ = io.WriteString(f, file[1])
+	}
+	must(t, z.Close())
+	raw := b.Bytes()
+	first, second := bytes.LastIndex(raw, []byte("checkpoints/8.txt")), bytes.LastIndex(raw, []byte("checkpoints/9.txt"))
+	copy(raw[second-4:second], raw[first-4:first]) // where its bytes begin
+	if _, err := verifier.Archive(bytes.NewReader(raw), int64(len(raw)), verifier.Trust{}); err == nil || !strings.Contains(err.Error(), "shares its bytes") {
+		t.Errorf("two files of the same bytes: %v", err)
+	}
+}
+
+// TestAWitnessThatSignedNothing: a checkpoint of size 0 is signed for anybody, and shows nothing.
+func TestAWitnessThatSignedNothing(t *testing.T) {
+	m := makeArchive(t)
+	files := maps.Clone(m.files)
+	w, err := keys.NewWitness("witness.example.com", bytes.Repeat([]byte{7}, 32), time.Now)
+	must(t, err)
+	text, err := note.Sign(&note.Note{Text: cosign.Checkpoint{Origin: "bot.example.com"}.Text()}, w)
+	must(t, err)
+	files["checkpoints/1.txt"] = string(text)
+	if bad, all := m.check(t, files); !slices.Contains(bad, "The witness witness.example.com signed nothing of this record.") {
+		t.Errorf("%q\n%s", bad, all)
+	}
+}
+
+// TestAnArchiveOfAnOlderVersion is checked as far as its chain says something, and says where it doesn't.
+func TestAnArchiveOfAnOlderVersion(t *testing.T) {
+	old := func(e *audit.Event) { e.Facts, e.OK = "", false }
+	m := makeArchive(t, old)
+	bad, all := m.check(t, m.files)
+	if len(bad) > 0 || !strings.Contains(all, "open Request aaaaaaaaaa: its chain is of an older version") {
+		t.Errorf("%q\n%s", bad, all)
+	}
+	for name, files := range map[string]map[string]string{
+		"the text":      m.replaced(t, "approvals.jsonl", "systemctl restart", "rm -rf /"),
+		"another voter": m.replaced(t, "approvals.jsonl", `"votes":[{"user":{"id":"web:alice"`, `"votes":[{"user":{"id":"web:carol"`),
+		"the state":     m.replaced(t, "approvals.jsonl", `"state":"done"`, `"state":"denied"`),
+	} {
+		if bad, all := m.check(t, files); len(bad) == 0 {
+			t.Errorf("%s: nobody found it\n%s", name, all)
+		}
+	}
 }
 
 func TestAnArchiveAsItWasMade(t *testing.T) {
@@ -163,8 +342,8 @@ func TestAnArchiveAsItWasMade(t *testing.T) {
 		t.Fatalf("%q", bad)
 	}
 	for _, want := range []string{
-		"The chain of decisions is whole: 4 lines, 8 anchors.", "The witness witness.example.com signed 7 of 8 anchors at 2026-03-01 12:00 UTC.",
-		"approved by alice and bob; 2 of 2 votes signed", "1 statement is of changes signed by the record's key.",
+		"The chain of decisions is whole: 5 lines, 8 anchors.", "The witness witness.example.com signed 7 of 8 anchors at 2026-03-01 12:00 UTC, 0s before the archive was made.",
+		"approved by web:alice and web:bob; 2 of 2 votes signed", "1 statement of changes, signed by the record's key.",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is missing in\n%s", want, all)

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"countersign/witness/cosign"
+	"countersign/witness/keys"
 )
 
 //go:embed example.yaml
@@ -87,7 +87,7 @@ func initialize(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := cosign.NewWitness(name, seed, time.Now)
+	w, err := keys.NewWitness(name, seed, time.Now)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func run(cmd *cobra.Command, c Config) error {
 	if err != nil {
 		return err
 	}
-	key, err := cosign.NewWitness(c.Name, seed, time.Now)
+	key, err := keys.NewWitness(c.Name, seed, time.Now)
 	if err != nil {
 		return err
 	}

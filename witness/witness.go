@@ -22,11 +22,12 @@ import (
 
 	"countersign/witness/ask"
 	"countersign/witness/cosign"
+	"countersign/witness/keys"
 )
 
 // Witness signs checkpoints. It is safe for concurrent use.
 type Witness struct {
-	key  *cosign.Witness
+	key  *keys.Witness
 	logs map[string]note.Verifier // by origin
 	dir  string
 	log  func(format string, a ...any)
@@ -42,7 +43,7 @@ type seen struct {
 }
 
 // New returns a witness of logs, whose memory is in dir. log receives a line for each decision.
-func New(key *cosign.Witness, logs []string, dir string, log func(format string, a ...any)) (*Witness, error) {
+func New(key *keys.Witness, logs []string, dir string, log func(format string, a ...any)) (*Witness, error) {
 	w := &Witness{key: key, logs: map[string]note.Verifier{}, dir: dir, log: log}
 	for _, text := range logs {
 		v, isWitness, err := cosign.Verifier(text)
@@ -117,7 +118,7 @@ func (w *Witness) Sign(body []byte) (line string, err error) {
 	if !ok {
 		return "", refusal{status: http.StatusNotFound, text: "this witness doesn't know the log"}
 	}
-	c, _, err := cosign.Open(text, v)
+	c, _, err := ask.Open(text, v)
 	if err != nil {
 		return "", refusal{status: http.StatusForbidden, text: err.Error()}
 	}

@@ -20,6 +20,7 @@ import (
 	"countersign/witness"
 	"countersign/witness/ask"
 	"countersign/witness/cosign"
+	"countersign/witness/keys"
 )
 
 const origin = "bot.example.com/record"
@@ -70,9 +71,9 @@ type bench struct {
 }
 
 func newBench(t testing.TB) *bench {
-	key, vkey, err := cosign.Log(origin, bytes.Repeat([]byte{1}, 32))
+	key, vkey, err := keys.Log(origin, bytes.Repeat([]byte{1}, 32))
 	must(t, err)
-	own, err := cosign.NewWitness("witness.example.com", bytes.Repeat([]byte{2}, 32), time.Now)
+	own, err := keys.NewWitness("witness.example.com", bytes.Repeat([]byte{2}, 32), time.Now)
 	must(t, err)
 	w, err := witness.New(own, []string{vkey}, t.TempDir(), func(string, ...any) {})
 	must(t, err)
@@ -119,12 +120,12 @@ func TestAWitnessSignsALogThatGrows(t *testing.T) {
 		t.Error("a witness's key is taken for a log's")
 	}
 	for _, l := range []string{line, again} {
-		c, seen, err := cosign.Open(append(b.checkpoint(h, 100), l...), log, w)
+		c, seen, err := ask.Open(append(b.checkpoint(h, 100), l...), log, w)
 		if err != nil || c.N != 100 || time.Since(seen["witness.example.com"]) > time.Minute {
 			t.Errorf("%+v %v %v", c, seen, err)
 		}
 	}
-	if _, _, err := cosign.Open(b.checkpoint(h, 100), w, log); err == nil {
+	if _, _, err := ask.Open(b.checkpoint(h, 100), w, log); err == nil {
 		t.Error("a checkpoint counts that its log didn't sign")
 	}
 
@@ -146,7 +147,7 @@ func TestAWitnessSignsALogThatGrows(t *testing.T) {
 	// And what it signs is read here.
 	signed, err := note.Sign(&note.Note{Text: n.Text}, b.key, theirs)
 	must(t, err)
-	if _, seen, err := cosign.Open(signed, log, w); err != nil || len(seen) != 1 {
+	if _, seen, err := ask.Open(signed, log, w); err != nil || len(seen) != 1 {
 		t.Errorf("%v %v", seen, err)
 	}
 }
@@ -163,9 +164,9 @@ func TestWhatAWitnessRefuses(t *testing.T) {
 	for i := range 40 {
 		fork.add(t, fmt.Sprint("another ", i))
 	}
-	other, _, err := cosign.Log(origin, bytes.Repeat([]byte{9}, 32))
+	other, _, err := keys.Log(origin, bytes.Repeat([]byte{9}, 32))
 	must(t, err)
-	foreign, _, err := cosign.Log("elsewhere", bytes.Repeat([]byte{1}, 32))
+	foreign, _, err := keys.Log("elsewhere", bytes.Repeat([]byte{1}, 32))
 	must(t, err)
 	signedBy := func(s note.Signer, name string) []byte {
 		root, err := tlog.TreeHash(50, h)
@@ -233,7 +234,7 @@ func TestEveryOtherHistoryIsFound(t *testing.T) {
 	must(t, err)
 	log, _, err := cosign.Verifier(b.vkey)
 	must(t, err)
-	honest, _, err := cosign.Open(b.checkpoint(h, year), log)
+	honest, _, err := ask.Open(b.checkpoint(h, year), log)
 	must(t, err)
 	r := rand.New(rand.NewPCG(1, 2))
 	for try := range tries {

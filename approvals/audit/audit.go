@@ -114,7 +114,10 @@ type Event struct {
 	// Command may set it, to name a command whose text another line has.
 	CommandSHA256 string
 	Outcome       string // how the run ended, one line
-	Note          string // why, in somebody's words
+	OK            bool   // it ended well
+	// Facts is the hash, in hex, of what else is known of the request: who asked and voted, what it needed.
+	Facts string
+	Note  string // why, in somebody's words
 }
 
 // Line is one event in the chain of a thread.

@@ -58,6 +58,8 @@ type record struct {
 	Groups        []string  `json:"groups,omitempty"`
 	Via           string    `json:"via,omitempty"`
 	CommandSHA256 string    `json:"command_sha256,omitempty"`
+	OK            bool      `json:"ok,omitempty"`
+	Facts         string    `json:"facts,omitempty"`
 	TextsSHA256   string    `json:"texts_sha256"`
 	Prev          string    `json:"prev"`
 }
@@ -141,7 +143,7 @@ func encodeLine(l Line, salt string) (raw []byte, hash string, err error) {
 	body, err := encode(record{
 		V: formVersion, Thread: l.Thread, N: l.N, At: l.At, What: e.What, Approval: e.Approval, Call: e.Call, Digest: e.Digest,
 		Tool: e.Tool, Kind: e.Kind, Target: e.Target, Level: e.Level, Effects: e.Effects, Rule: e.Rule, Policy: e.Policy,
-		User: e.User, Groups: e.Groups, Via: e.Via, CommandSHA256: e.CommandSHA256, TextsSHA256: sum(beside), Prev: l.Prev,
+		User: e.User, Groups: e.Groups, Via: e.Via, CommandSHA256: e.CommandSHA256, OK: e.OK, Facts: e.Facts, TextsSHA256: sum(beside), Prev: l.Prev,
 	})
 	if err != nil {
 		return nil, "", err
@@ -204,7 +206,7 @@ func parseLine(raw []byte) parsed {
 		Event: Event{
 			What: r.What, Approval: r.Approval, Call: r.Call, Digest: r.Digest, Tool: r.Tool, Kind: r.Kind, Target: r.Target,
 			Level: r.Level, Effects: r.Effects, Rule: r.Rule, Policy: r.Policy, User: r.User, Groups: r.Groups, Via: r.Via,
-			Command: x.Command, CommandSHA256: r.CommandSHA256, Outcome: x.Outcome, Note: x.Note,
+			Command: x.Command, CommandSHA256: r.CommandSHA256, Outcome: x.Outcome, Note: x.Note, OK: r.OK, Facts: r.Facts,
 		},
 	}
 	switch {

@@ -556,7 +556,7 @@ func (g *Gate) audit(tx store.Tx, rec approvals.Record, what string, who chat.Us
 	e := audit.Event{
 		What: what, Approval: string(rec.ID), Call: rec.Call, Digest: rec.Digest.String(), Tool: a.Tool, Kind: string(a.Kind),
 		Target: a.Target, Level: rec.Level, Effects: rec.Engine.Effects, Rule: rec.Rule, Policy: rec.Policy, User: string(who),
-		Via: via, Note: note,
+		Via: via, Note: note, Facts: rec.Facts(),
 	}
 	if via == "" && rec.Caller.String() != "" && (what == audit.Asked || what == audit.Allowed || what == audit.Forbidden || what == audit.Repeated) {
 		e.Via, e.Note = cmp.Or(string(rec.Caller.Way), "token"), strings.TrimSpace(note+" through "+rec.Agent)
@@ -574,7 +574,7 @@ func (g *Gate) audit(tx store.Tx, rec approvals.Record, what string, who chat.Us
 		e.CommandSHA256 = hex.EncodeToString(sum[:])
 	}
 	if what == audit.Done {
-		e.Outcome, e.Note = note, ""
+		e.Outcome, e.Note, e.OK = note, "", rec.Outcome.OK
 	}
 	g.cfg.Audit.Append(tx, string(rec.Thread), e, g.cfg.Now())
 }

@@ -85,8 +85,11 @@ func verifyCommand() *cobra.Command {
 	check := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
-		if _, use := errors.AsType[verifier.UseError](err); use {
+		switch s, ok := errors.AsType[verifier.Status](err); {
+		case ok && s.Code == 2:
 			return config.Errorf("%v", err)
+		case ok:
+			return cli.Exit(s.Code, s.Error())
 		}
 		return err
 	}

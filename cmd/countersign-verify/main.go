@@ -18,9 +18,9 @@ func main() {
 	c.Use, c.Version = "countersign-verify ARCHIVE", version
 	if err := c.Execute(); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "countersign-verify:", err)
-		if _, use := errors.AsType[verifier.UseError](err); use {
-			os.Exit(2)
+		if s, ok := errors.AsType[verifier.Status](err); ok {
+			os.Exit(s.Code)
 		}
-		os.Exit(1)
+		os.Exit(2)
 	}
 }

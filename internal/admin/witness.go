@@ -21,6 +21,7 @@ import (
 	"countersign/store/keyring"
 	"countersign/witness/ask"
 	"countersign/witness/cosign"
+	"countersign/witness/keys"
 )
 
 // logKey is the key of the record as a log: who signs its checkpoints, and how others verify that.
@@ -30,7 +31,7 @@ func logKey(ctx context.Context, db store.DB, name string) (note.Signer, string,
 	if err != nil {
 		return nil, "", err
 	}
-	return cosign.Log(name, seed)
+	return keys.Log(name, seed)
 }
 
 // witnessed has the witnesses sign the record as it is anchored now; with again also those that have

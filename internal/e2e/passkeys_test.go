@@ -223,7 +223,7 @@ func touched(t *testing.T, archive string) {
 			return []string{err.Error()}
 		}
 		for _, f := range found {
-			if f.Bad {
+			if f.Kind == verifier.Bad {
 				bad = append(bad, f.Say)
 			}
 		}

@@ -96,7 +96,7 @@ groups:
 	}
 	first := archive()
 	out, err := check(first, "--witness", key, "--log", log)
-	if err != nil || !strings.Contains(out, "The witness witness.example.com signed") || !strings.Contains(out, "statement is of changes signed") {
+	if err != nil || !strings.Contains(out, "The witness witness.example.com signed") || !strings.Contains(out, "statement of changes, signed") {
 		t.Fatalf("%v\n%s\n%s", err, out, b.log)
 	}
 	if out, err := check(first, "--witness", strings.Replace(key, "witness.example.com+", "other.example.com+", 1)); err == nil || !strings.Contains(out, "digits") {

@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"countersign/witness/cosign"
 )
 
 // Encode is the body of a request to a witness (https://c2sp.org/tlog-witness): the size of which it
@@ -45,4 +49,29 @@ func Decode(body []byte) (old int64, proof tlog.TreeProof, checkpoint []byte, er
 		proof = append(proof, tlog.Hash(raw))
 	}
 	return old, proof, checkpoint, nil
+}
+
+// Open reads a checkpoint with its signatures: it must be signed by the log. It returns the times at
+// which witnesses signed it, by their names.
+func Open(text []byte, log note.Verifier, witnesses ...note.Verifier) (cosign.Checkpoint, map[string]time.Time, error) {
+	n, err := note.Open(text, note.VerifierList(append(witnesses, log)...))
+	if err != nil {
+		return cosign.Checkpoint{}, nil, errors.New("the checkpoint isn't signed by the log that you named")
+	}
+	c, err := cosign.Parse(n.Text)
+	if err != nil {
+		return c, nil, err
+	}
+	signed, seen := false, map[string]time.Time{}
+	for _, s := range n.Sigs {
+		if s.Name == log.Name() && s.Hash == log.KeyHash() {
+			signed = true
+			continue
+		}
+		seen[s.Name] = cosign.At(s)
+	}
+	if !signed || c.Origin != log.Name() {
+		return c, nil, errors.New("the checkpoint isn't signed by the log that you named")
+	}
+	return c, seen, nil
 }

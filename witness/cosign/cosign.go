@@ -20,8 +20,8 @@ import (
 
 // The kinds of keys, as the first byte of a key.
 const (
-	kindLog     = 1 // Ed25519
-	kindWitness = 4 // Ed25519 with a time
+	KindLog     = 1 // Ed25519
+	KindWitness = 4 // Ed25519 with a time
 )
 
 // Checkpoint says how many entries a log has, and the root of their tree.
@@ -58,54 +58,19 @@ func Parse(text string) (Checkpoint, error) {
 	return c, nil
 }
 
-func keyHash(name string, kind byte, public []byte) uint32 {
+// KeyHash names a key in the text by which it is verified, and in its signatures.
+func KeyHash(name string, kind byte, public []byte) uint32 {
 	sum := sha256.Sum256(append([]byte(name+"\n"+string(kind)), public...))
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-func verifierText(name string, kind byte, public []byte) string {
-	return fmt.Sprintf("%s+%08x+%s", name, keyHash(name, kind, public), base64.StdEncoding.EncodeToString(append([]byte{kind}, public...)))
+// VerifierText is the text by which others verify a key.
+func VerifierText(name string, kind byte, public []byte) string {
+	return fmt.Sprintf("%s+%08x+%s", name, KeyHash(name, kind, public), base64.StdEncoding.EncodeToString(append([]byte{kind}, public...)))
 }
 
-// Log makes the signer of a log from the seed of its key, and the text by which others verify it.
-func Log(name string, seed []byte) (s note.Signer, verifier string, err error) {
-	if len(seed) != ed25519.SeedSize {
-		return nil, "", errors.New("cosign: a seed has 32 bytes")
-	}
-	public := ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey) //nolint:forcetypeassert // it is one
-	text := fmt.Sprintf("PRIVATE+KEY+%s+%08x+%s", name, keyHash(name, kindLog, public), base64.StdEncoding.EncodeToString(append([]byte{kindLog}, seed...)))
-	s, err = note.NewSigner(text)
-	return s, verifierText(name, kindLog, public), err
-}
-
-// Witness is the key of a witness.
-type Witness struct {
-	verifier
-	private ed25519.PrivateKey
-	now     func() time.Time
-}
-
-// NewWitness makes a witness of a name without blanks and plus signs from the seed of its key.
-func NewWitness(name string, seed []byte, now func() time.Time) (*Witness, error) {
-	if len(seed) != ed25519.SeedSize || name == "" || strings.ContainsAny(name, "+ \t\r\n") {
-		return nil, errors.New("cosign: a witness has a name without blanks and plus signs, and a seed of 32 bytes")
-	}
-	private := ed25519.NewKeyFromSeed(seed)
-	public := private.Public().(ed25519.PublicKey) //nolint:forcetypeassert // it is one
-	return &Witness{verifier: verifier{name, keyHash(name, kindWitness, public), public}, private: private, now: now}, nil
-}
-
-// Verifier is the text by which others verify the witness.
-func (w *Witness) Verifier() string { return verifierText(w.name, kindWitness, w.public) }
-
-// Sign implements note.Signer.
-func (w *Witness) Sign(msg []byte) ([]byte, error) {
-	at := uint64(w.now().Unix()) //nolint:gosec // after 1970
-	return append(binary.BigEndian.AppendUint64(nil, at), ed25519.Sign(w.private, timed(at, msg))...), nil
-}
-
-// timed is what a witness signs.
-func timed(at uint64, msg []byte) []byte {
+// Timed is what a witness signs.
+func Timed(at uint64, msg []byte) []byte {
 	return fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, msg)
 }
 
@@ -124,7 +89,7 @@ func (v verifier) KeyHash() uint32 { return v.hash }
 
 // Verify implements note.Verifier.
 func (v verifier) Verify(msg, sig []byte) bool {
-	return len(sig) == 8+ed25519.SignatureSize && ed25519.Verify(v.public, timed(binary.BigEndian.Uint64(sig), msg), sig[8:])
+	return len(sig) == 8+ed25519.SignatureSize && ed25519.Verify(v.public, Timed(binary.BigEndian.Uint64(sig), msg), sig[8:])
 }
 
 // Verifier reads the text by which a log or a witness is verified. Of a log's key witness is false.
@@ -136,11 +101,11 @@ func Verifier(text string) (v note.Verifier, witness bool, err error) {
 	if err != nil || len(raw) != 1+ed25519.PublicKeySize || name == "" {
 		return nil, false, fmt.Errorf("%q is no key of a log or a witness; it has a name, eight digits and a key, with plus signs between them", text)
 	}
-	if raw[0] != kindWitness {
+	if raw[0] != KindWitness {
 		v, err = note.NewVerifier(text)
 		return v, false, err
 	}
-	w := verifier{name, keyHash(name, kindWitness, raw[1:]), raw[1:]}
+	w := verifier{name, KeyHash(name, KindWitness, raw[1:]), raw[1:]}
 	if hash != fmt.Sprintf("%08x", w.hash) {
 		return nil, false, fmt.Errorf("the digits in %q are not those of its key; copy it once more", text)
 	}
@@ -161,7 +126,7 @@ func ParseLog(text string) (LogKey, error) {
 		return LogKey{}, err
 	}
 	raw, err := base64.StdEncoding.DecodeString(strings.SplitN(text, "+", 3)[2])
-	if witness || err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != kindLog {
+	if witness || err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != KindLog {
 		return LogKey{}, fmt.Errorf("%s isn't the key of a log", v.Name())
 	}
 	return LogKey{v, raw[1:]}, nil
@@ -174,29 +139,4 @@ func At(s note.Signature) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(int64(binary.BigEndian.Uint64(raw[4:])), 0).UTC() //nolint:gosec // of a signature that was verified
-}
-
-// Open reads a checkpoint with its signatures: it must be signed by the log. It returns the times at
-// which witnesses signed it, by their names.
-func Open(text []byte, log note.Verifier, witnesses ...note.Verifier) (Checkpoint, map[string]time.Time, error) {
-	n, err := note.Open(text, note.VerifierList(append(witnesses, log)...))
-	if err != nil {
-		return Checkpoint{}, nil, errors.New("the checkpoint isn't signed by the log that you named")
-	}
-	c, err := Parse(n.Text)
-	if err != nil {
-		return c, nil, err
-	}
-	signed, seen := false, map[string]time.Time{}
-	for _, s := range n.Sigs {
-		if s.Name == log.Name() && s.Hash == log.KeyHash() {
-			signed = true
-			continue
-		}
-		seen[s.Name] = At(s)
-	}
-	if !signed || c.Origin != log.Name() {
-		return c, nil, errors.New("the checkpoint isn't signed by the log that you named")
-	}
-	return c, seen, nil
 }
