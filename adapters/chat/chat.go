@@ -430,6 +430,9 @@ type Inquiry struct {
 	// Within bounds the answer to threads whose id begins with it: one channel,
 	// or the whole network.
 	Within string
+	// Here is where the person is, likewise: of other places they are told only of what they may decide
+	// or have asked for. "" is nowhere.
+	Here string
 	// Fresh is for programs, which act on what they read: the answer is from no earlier look.
 	Fresh bool
 }

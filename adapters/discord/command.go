@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,7 +141,7 @@ func (a *Adapter) answer(ctx context.Context, p pressed, word, words string) (st
 		here = scheme + ":" + p.thread.guild + ":" + p.thread.parent + ":"
 	}
 	q := chat.Inquiry{
-		ID: chat.EventID(scheme + ":interaction:" + p.i.ID), From: p.from, Groups: p.groups, Within: here,
+		ID: chat.EventID(scheme + ":interaction:" + p.i.ID), From: p.from, Groups: p.groups, Within: here, Here: here,
 	}
 	switch word {
 	case "stop":
@@ -164,7 +165,7 @@ func (a *Adapter) answer(ctx context.Context, p pressed, word, words string) (st
 		if p.thread.direct() {
 			q.Within = here
 		}
-		o, err := a.cfg.Desk.Overview(ctx, q)
+		o, err := a.overview(ctx, p, q)
 		return waiting(o, here), err
 	case runWord:
 		thread, answer, err := a.cfg.Desk.Run(ctx, q, words)
@@ -173,13 +174,30 @@ func (a *Adapter) answer(ctx context.Context, p pressed, word, words string) (st
 		}
 		return sayStarted(link(thread)), nil
 	case "status":
-		o, err := a.cfg.Desk.Overview(ctx, q)
+		o, err := a.overview(ctx, p, q)
 		return busy(o), err
 	case "sessions":
-		o, err := a.cfg.Desk.Overview(ctx, q)
+		o, err := a.overview(ctx, p, q)
 		return sessions(o), err
 	}
 	return sayUnknownWord(word), nil
+}
+
+// overview is what goes on, without other people's private threads: who asks need not be in them.
+func (a *Adapter) overview(ctx context.Context, p pressed, q chat.Inquiry) (chat.Overview, error) {
+	o, err := a.cfg.Desk.Overview(ctx, q)
+	hidden := func(t chat.ThreadID) bool {
+		th, err := parseThread(t)
+		if err != nil || t == p.thread.id() {
+			return err != nil
+		}
+		at, err := a.place(ctx, th.channel)
+		return err != nil || at.private
+	}
+	o.Busy = slices.DeleteFunc(slices.Clone(o.Busy), func(b chat.Busy) bool { return hidden(b.Thread) })
+	o.Approvals = slices.DeleteFunc(slices.Clone(o.Approvals), func(w chat.Waiting) bool { return !w.Mine && hidden(w.Thread) })
+	o.Sessions = slices.DeleteFunc(slices.Clone(o.Sessions), func(s chat.Session) bool { return hidden(s.Thread) })
+	return o, err
 }
 
 func busy(o chat.Overview) string {

@@ -17,6 +17,8 @@ type place struct {
 	parent string // of a thread; "" for other channels
 	name   string
 	direct bool
+	// private is a thread that only those see who are in it.
+	private bool
 }
 
 // thread is the conversation that goes on in a place.
@@ -86,7 +88,7 @@ func (p *places) learn(c *discordgo.Channel, guild string) place {
 	case c.Type == discordgo.ChannelTypeDM, c.Type == discordgo.ChannelTypeGroupDM:
 		at = place{direct: true}
 	case c.IsThread():
-		at.parent = c.ParentID
+		at.parent, at.private = c.ParentID, c.Type == discordgo.ChannelTypeGuildPrivateThread
 	}
 	p.put(c.ID, at)
 	return at

@@ -140,7 +140,19 @@ func TestWhoClicked(t *testing.T) {
 			t.Errorf("the click is %+v", c)
 		}
 	})
-	for _, user := range []string{"UGUEST", "UEXT"} {
+	for _, button := range []chat.ButtonID{"approve:1", "deny:1"} {
+		t.Run("people of another organisation decide nothing: "+string(button), func(t *testing.T) {
+			s := play(t, slackfake.Config{}, clock(&still))
+			s.server.SetUsergroup("SOPS", "UEXT")
+			_, card, _ := s.asked()
+			s.press("UEXT", card, button, nil)
+			s.until("they are told", func() bool { return len(s.whispers("C1", "UEXT")) == 1 })
+			if c := s.bot.clicked(); len(c) != 0 {
+				t.Errorf("the bot was told %+v", c)
+			}
+		})
+	}
+	for _, user := range []string{"UGUEST"} {
 		t.Run(user+" stands outside and is in no group", func(t *testing.T) {
 			s := play(t, slackfake.Config{}, clock(&still))
 			s.server.SetUsergroup("SOPS", user)

@@ -158,6 +158,20 @@ func TestCommands(t *testing.T) {
 		s.until("it is answered", func() bool { return len(s.whispers("C1", "UBOB")) == 1 })
 		contains(t, "the answer", s.whispers("C1", "UBOB")[0], "Stopped 1 thread")
 	})
+	for _, word := range []string{"stop", "status", "approvals", "sessions", "run disk-full directory=/Var"} {
+		t.Run("people of another organisation are told nothing: "+word, func(t *testing.T) {
+			o := full()
+			s := play(t, slackfake.Config{}, func(c *slack.Config) { c.Desk = o })
+			if err := s.server.Command(t.Context(), "UEXT", "C1", slack.SlashCommand, word); err != nil {
+				t.Fatal(err)
+			}
+			s.until("it is answered", func() bool { return len(s.whispers("C1", "UEXT")) == 1 })
+			contains(t, "the answer", s.whispers("C1", "UEXT")[0], "people in this workspace")
+			if q := o.inquiries(); len(q) != 0 {
+				t.Errorf("the desk was asked %+v", q)
+			}
+		})
+	}
 	t.Run("a guest asks as a guest", func(t *testing.T) {
 		o := full()
 		s := play(t, slackfake.Config{}, func(c *slack.Config) { c.Desk, c.Usergroups = o, func() []string { return []string{"SOPS"} } })

@@ -98,12 +98,12 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 	wg.Go(func() { s = a.people.who(ctx, p.user.ID) })
 	wg.Go(func() { groups = a.people.groupsOf(ctx, p.user.ID) })
 	wg.Wait()
+	if p.user.TeamID != "" && p.user.TeamID != me.team || s.foreign {
+		return chat.Answer{Notice: sayStrangerDoes}, nil
+	}
 	from := chat.User{ID: userID(me.team, p.user.ID), Name: s.name, Bot: s.bot, Outside: s.outside}
 	if from.Name == "" {
 		from.Name = orElse(p.user.Name, p.user.ID)
-	}
-	if p.user.TeamID != "" && p.user.TeamID != me.team {
-		from.Outside, from.Stranger = true, true
 	}
 	if from.Outside {
 		groups = nil
@@ -160,6 +160,10 @@ func (a *Adapter) openEditor(ctx context.Context, p pressed, cb slackapi.Interac
 	code, ok := blockkit.CodeOf(cb.Message.Blocks.BlockSet)
 	say := func(s string) {
 		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, s) })
+	}
+	if p.user.TeamID != "" && p.user.TeamID != a.self().team || a.people.who(ctx, p.user.ID).foreign {
+		say(sayStrangerDoes)
+		return
 	}
 	if !ok {
 		say(sayNotEditable)

@@ -19,12 +19,12 @@ import (
 const callTimeout = 15 * time.Second
 
 // inquiry is who asks what outside any thread.
-func (a *Adapter) inquiry(ctx context.Context, user, within string, id chat.EventID) chat.Inquiry {
+func (a *Adapter) inquiry(ctx context.Context, user, within, here string, id chat.EventID) chat.Inquiry {
 	me := a.self()
 	s := a.people.who(ctx, user)
 	q := chat.Inquiry{
-		ID: id, From: chat.User{ID: userID(me.team, user), Name: orElse(s.name, user), Bot: s.bot, Outside: s.outside},
-		Within: within,
+		ID: id, From: chat.User{ID: userID(me.team, user), Name: orElse(s.name, user), Bot: s.bot, Outside: s.outside, Stranger: s.foreign},
+		Within: within, Here: here,
 	}
 	if !s.outside {
 		q.Groups = a.people.groupsOf(ctx, user)
@@ -52,9 +52,12 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 	if a.cfg.Desk == nil || word == "help" || word == "" {
 		return commandHelp, nil
 	}
+	if c.TeamID != "" && c.TeamID != me.team || a.people.who(ctx, c.UserID).foreign {
+		return sayStrangerDoes, nil
+	}
 	switch word {
 	case "stop":
-		stopped, err := a.cfg.Desk.Stop(ctx, a.inquiry(ctx, c.UserID, channel, id))
+		stopped, err := a.cfg.Desk.Stop(ctx, a.inquiry(ctx, c.UserID, channel, channel, id))
 		if err != nil {
 			return "", err
 		}
@@ -69,20 +72,20 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 		return b.String(), nil
 	case "approvals":
 		// Everywhere, not just here: what waits for this person is what counts.
-		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, scheme+":"+me.team+":", id))
+		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, scheme+":"+me.team+":", channel, id))
 		if err != nil {
 			return "", err
 		}
 		return a.approvals(o, channel), nil
 	case "run":
 		_, words, _ := strings.Cut(strings.TrimSpace(c.Text), " ")
-		thread, answer, err := a.cfg.Desk.Run(ctx, a.inquiry(ctx, c.UserID, channel, id), words)
+		thread, answer, err := a.cfg.Desk.Run(ctx, a.inquiry(ctx, c.UserID, channel, channel, id), words)
 		if err != nil || thread == "" {
 			return answer, err
 		}
 		return sayStarted(a.link(thread)), nil
 	case "status", "sessions":
-		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, channel, id))
+		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, channel, channel, id))
 		if err != nil {
 			return "", err
 		}
@@ -186,15 +189,15 @@ func (a *Adapter) publishHome(user string) {
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 	defer cancel()
 	me := a.self()
-	q := a.inquiry(ctx, user, scheme+":"+me.team+":", chat.EventID(scheme+":home:"+user))
+	q := a.inquiry(ctx, user, scheme+":"+me.team+":", "", chat.EventID(scheme+":home:"+user)) // on this page, people are in no channel
 	o, err := a.cfg.Desk.Overview(ctx, q)
 	if err != nil {
 		a.log.WarnContext(ctx, "the home page could not be made", "error", err)
 		return
 	}
 	if q.From.Outside {
-		// A guest sees what waits for them, and nothing of other channels.
-		o = chat.Overview{Approvals: slices.DeleteFunc(slices.Clone(o.Approvals), func(w chat.Waiting) bool { return !w.Mine })}
+		// A guest sees what waits for them, and a stranger nothing.
+		o = chat.Overview{Approvals: slices.DeleteFunc(slices.Clone(o.Approvals), func(w chat.Waiting) bool { return !w.Mine || q.From.Stranger })}
 	}
 	blocks := blockkit.Home(o, a.link, a.now())
 	err = a.pace.do(ctx, "home", scribe.Quiet, func(ctx context.Context) error {

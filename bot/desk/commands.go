@@ -44,6 +44,9 @@ func (c Commands) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, 
 				continue
 			}
 			waits[r.Thread] = true
+			if !c.mayApprove(r, q) && r.Requester.ID != q.From.ID && !here(string(r.Thread), q) {
+				continue
+			}
 			o.Approvals = append(o.Approvals, chat.Waiting{
 				Thread: r.Thread, ID: string(r.ID), Title: oneLine(r.Action), Level: r.Level, Target: r.Action.Target,
 				Expires: r.ExpiresAt, Mine: c.mayApprove(r, q),
@@ -59,7 +62,7 @@ func (c Commands) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, 
 	}
 	for _, t := range working {
 		id := chat.ThreadID(t)
-		if strings.HasPrefix(t, q.Within) && !waits[id] {
+		if here(t, q) && !waits[id] {
 			doing := c.Agent.Doing(id)
 			if doing == "" {
 				doing = "about to go on"
@@ -74,7 +77,7 @@ func (c Commands) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, 
 			continue
 		}
 		for _, s := range all {
-			if strings.HasPrefix(s.Thread, q.Within) {
+			if here(s.Thread, q) {
 				state := "open"
 				if s.Lost {
 					state = "gone"
@@ -84,6 +87,11 @@ func (c Commands) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, 
 		}
 	}
 	return o, nil
+}
+
+// here reports whether an inquiry is about a thread, and made where it is.
+func here(thread string, q chat.Inquiry) bool {
+	return q.Here != "" && strings.HasPrefix(thread, q.Here) && strings.HasPrefix(thread, q.Within)
 }
 
 // mayApprove tells whether somebody could approve a request now; their vote is

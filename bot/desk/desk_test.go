@@ -153,7 +153,7 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := chat.Inquiry{ID: "e1", From: alice, Within: "slack:T:C1:"}
+	q := chat.Inquiry{ID: "e1", From: alice, Within: "slack:T:C1:", Here: "slack:T:C1:"}
 	o, err := c.Overview(t.Context(), q)
 	if err != nil || len(o.Busy) != 1 || o.Busy[0] != (chat.Busy{Thread: "slack:T:C1:1", Doing: "running uptime"}) {
 		t.Errorf("what goes on in a channel: %+v, %v", o, err)
@@ -183,6 +183,55 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 	}
 	if last := a.told[len(a.told)-1]; last.Text != "run high-load" {
 		t.Errorf("the agent was told %+v", last)
+	}
+}
+
+// TestNobodyIsToldOfPlacesThatTheyAreNotIn: of other channels and of others' direct messages, somebody is told what they may
+// decide and what they have asked for.
+func TestNobodyIsToldOfPlacesThatTheyAreNotIn(t *testing.T) {
+	x := targets(t)
+	c := Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)}
+	mallory := chat.User{ID: "slack:T:MALLORY", Name: "mallory"}
+	err := x.DB.Update(t.Context(), func(tx store.Tx) error {
+		for thread, by := range map[string]chat.UserID{"slack:T:C1:1": "slack:T:BOB", "slack:T:G2:1": "slack:T:BOB", "slack:T:D3:1": "slack:T:BOB", "slack:T:D4:1": mallory.ID} {
+			r := approvals.Record{ID: approvals.ID(strings.ReplaceAll(thread, ":", "")), Thread: chat.ThreadID(thread), Call: thread, Requester: chat.User{ID: by}, State: approvals.Pending, Created: time.Now(),
+				ExpiresAt: time.Now().Add(time.Hour), Action: approvals.Action{Kind: approvals.KindShell, Bytes: []byte("touch secret")}, Require: approvals.Require{Needs: []approvals.Need{{Count: 1, Groups: []string{"oncall"}}}}}
+			r.Digest = r.Action.Digest()
+			(approvals.Ledger{}).Open(tx, r)
+		}
+		for _, thread := range []string{"slack:T:C1:2", "slack:T:G2:2", "slack:T:D3:2"} {
+			queue.Put(tx, queue.Item{ID: "event/" + thread, Thread: thread, Kind: "message", Body: []byte("{}")})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		within, here string
+		want         []chat.ThreadID
+	}{
+		{"slack:T:", "", []chat.ThreadID{"slack:T:D4:1"}},
+		{"slack:T:", "slack:T:C1:", []chat.ThreadID{"slack:T:C1:1", "slack:T:C1:2", "slack:T:D4:1"}},
+		{"slack:T:C1:", "slack:T:C1:", []chat.ThreadID{"slack:T:C1:1", "slack:T:C1:2"}},
+	} {
+		o, err := c.Overview(t.Context(), chat.Inquiry{ID: "e", From: mallory, Within: tc.within, Here: tc.here})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []chat.ThreadID
+		for _, b := range o.Busy {
+			got = append(got, b.Thread)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("within %q, here %q: %q, want %q", tc.within, tc.here, got, tc.want)
+		}
+		for _, w := range o.Approvals {
+			if !slices.Contains(tc.want, w.Thread) {
+				t.Errorf("within %q, here %q: told of %s", tc.within, tc.here, w.Thread)
+			}
+		}
 	}
 }
 
