@@ -9,6 +9,7 @@
 package hook
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -21,6 +22,7 @@ import (
 	"log/slog"
 	"math"
 	"mime"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -43,7 +45,12 @@ const (
 	burst     = 100
 	// readTime bounds how long a body may take: a megabyte at a slow line's pace.
 	readTime = 15 * time.Second
-	// maxBodies bounds the bodies that are in memory at once.
+	// firstTime bounds how long its first byte may take.
+	firstTime = 2 * time.Second
+	// smallBody is how much of a body is read before it needs one of maxBodies places: most alerts need
+	// none. Of those that only say that they are signed, maxBodies are each source's, and a quarter of
+	// that is each address's; who has sent the secret has places of their own.
+	smallBody = 64 << 10
 	maxBodies = 16
 	// maxAge is how old a signed time may be, and how far ahead: as long as Slack's
 	// (docs.slack.dev/authentication/verifying-requests-from-slack). Grafana names
@@ -90,10 +97,10 @@ type Config struct {
 
 // Handler serves the hooks. It is safe for concurrent use.
 type Handler struct {
-	cfg    Config
-	bodies chan struct{}
+	cfg Config
 
 	mu      sync.Mutex
+	places  map[string]int // how many bodies are read, by who sends them
 	buckets map[notice.Source]*bucket
 }
 
@@ -119,7 +126,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Handler{cfg: cfg, bodies: make(chan struct{}, maxBodies), buckets: map[notice.Source]*bucket{}}, nil
+	return &Handler{cfg: cfg, places: map[string]int{}, buckets: map[notice.Source]*bucket{}}, nil
 }
 
 // Check says what is wrong with the secret of a source, if anything is.
@@ -194,7 +201,7 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request, s notice.Sourc
 	if no != nil {
 		return notice.Notice{}, no
 	}
-	body, no := h.body(w, r)
+	body, no := h.body(w, r, s, !signed)
 	if no != nil {
 		return notice.Notice{}, no
 	}
@@ -253,16 +260,24 @@ func (h *Handler) kind(r *http.Request, s notice.Source) (string, *refusal) {
 }
 
 // body reads the whole body, within the bounds.
-func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, *refusal) {
-	select {
-	case h.bodies <- struct{}{}:
-		defer func() { <-h.bodies }()
-	default:
-		return nil, &refusal{http.StatusServiceUnavailable, "Too many alerts come in at this moment: try again.", time.Second, "too many at once"}
-	}
+func (h *Handler) body(w http.ResponseWriter, r *http.Request, s notice.Source, known bool) ([]byte, *refusal) {
 	// A server without deadlines cannot be asked for one, and needs none in tests.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTime))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, notice.MaxBody))
+	line := http.NewResponseController(w)
+	_ = line.SetReadDeadline(time.Now().Add(firstTime))
+	in := bufio.NewReaderSize(http.MaxBytesReader(w, r.Body, notice.MaxBody), 512)
+	_, _ = in.Peek(1) // its error comes again
+	_ = line.SetReadDeadline(time.Now().Add(readTime))
+	body, err := io.ReadAll(io.LimitReader(in, smallBody))
+	if err == nil && len(body) == smallBody {
+		leave, ok := h.place(s, r.RemoteAddr, known)
+		if !ok {
+			return nil, &refusal{http.StatusServiceUnavailable, "Too many alerts come in at this moment: try again.", time.Second, "too many at once"}
+		}
+		defer leave()
+		var rest []byte
+		rest, err = io.ReadAll(in)
+		body = append(body, rest...)
+	}
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, refuse(http.StatusRequestEntityTooLarge, "the body is too large", "The body has more than 1 MiB: send fewer alerts at once.")
 	}
@@ -270,6 +285,34 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, *refusal
 		return nil, refuse(http.StatusBadRequest, "the body could not be read", "The body did not arrive whole: send it again.")
 	}
 	return body, nil
+}
+
+// place takes a place for a long body; leave gives it back.
+func (h *Handler) place(s notice.Source, from string, known bool) (leave func(), ok bool) {
+	host, _, _ := net.SplitHostPort(from)
+	limits := map[string]int{"of " + string(s): maxBodies, "from " + host: maxBodies / 4}
+	if known {
+		limits = map[string]int{"with the secret of " + string(s): maxBodies}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for who, most := range limits {
+		if h.places[who] >= most {
+			return nil, false
+		}
+	}
+	for who := range limits {
+		h.places[who]++
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for who := range limits {
+			if h.places[who]--; h.places[who] == 0 {
+				delete(h.places, who)
+			}
+		}
+	}, true
 }
 
 // hasToken reports whether a request carries the secret itself.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -449,4 +450,50 @@ func TestNoHeaderWithoutTheSecretOpensAHook(t *testing.T) {
 			t.Fatalf("status %d with %v", w.Code, req.Header)
 		}
 	})
+}
+
+// TestStrangersShutNobodyOut: connections that say that they are signed and send nothing, or a little, take no place from who has
+// the secret, nor from others who send something whole.
+func TestStrangersShutNobodyOut(t *testing.T) {
+	h, err := hook.New(hook.Config{
+		Secrets: map[notice.Source]redact.Secret{notice.Alertmanager: secret, notice.Grafana: secret},
+		Accept:  func(context.Context, notice.Notice) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	for n := range 40 {
+		c, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		body := ""
+		if n%2 == 0 {
+			body = strings.Repeat(" ", 70<<10) // more than is read without a place
+		}
+		_, err = fmt.Fprintf(c, "POST %sgrafana HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Grafana-Alerting-Signature: 00\r\nX-Grafana-Alerting-Signature-Timestamp: 1\r\nContent-Length: 900000\r\n\r\n%s", hook.Path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := strings.Replace(bodies[notice.Alertmanager], "{", "{"+strings.Repeat(" ", 100<<10), 1)
+	for _, body := range []string{bodies[notice.Alertmanager], long} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+hook.Path+string(notice.Alertmanager), strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("X-Countersign-Token", secret)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusAccepted {
+			t.Errorf("an alert of %d bytes: %s", len(body), res.Status)
+		}
+	}
 }

@@ -57,9 +57,13 @@ type Client struct {
 // when the system refuses it.
 func New(base string, header map[string]redact.Secret, hint string) *Client {
 	c := &Client{base: base, header: header, hint: hint, http: &http.Client{Timeout: Timeout}}
-	if header["Authorization"] != "" || header["Private-Token"] != "" {
-		// A secret goes to the configured address and no further.
-		c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	// A secret goes to the configured address and no further, and the address can be one.
+	c.http.CheckRedirect = func(r *http.Request, before []*http.Request) error {
+		r.Header.Del("Referer")
+		if header["Authorization"] != "" || header["Private-Token"] != "" || len(before) > 5 || r.URL.Host != before[0].URL.Host || r.URL.Scheme != before[0].URL.Scheme {
+			return http.ErrUseLastResponse
+		}
+		return nil
 	}
 	return c
 }
