@@ -30,7 +30,9 @@ type calendar struct {
 
 // Bounds of what is read from one calendar.
 const (
-	maxEvents      = 20_000
+	maxEvents = 20_000
+	// calendarTime bounds how long all events of a calendar may take together.
+	calendarTime   = 3 * time.Second
 	maxOccurrences = 200_000 // that a rule may make up to the time asked for
 )
 
@@ -99,33 +101,36 @@ func calendarShifts(cal *ical.Calendar, category string, from, to time.Time) ([]
 	if len(all) > maxEvents {
 		return nil, fmt.Errorf("has more than %d events", maxEvents)
 	}
+	end := time.Now().Add(calendarTime)
 	var events []event
+	instead := map[string][]time.Time{} // by the series that they are of
 	for _, e := range all {
 		ev, err := readEvent(e, zone)
 		if err != nil {
 			return nil, err
 		}
 		events = append(events, ev)
+		if !ev.instead.IsZero() {
+			instead[ev.uid] = append(instead[ev.uid], ev.instead)
+		}
 	}
 	var out []Shift
 	for _, e := range events {
 		if e.cancelled || category != "" && !inCategory(e, category) {
 			continue
 		}
-		starts, err := e.occurrences(zone, to)
+		starts, err := e.occurrences(zone, to, end)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range starts {
-			replaced := e.instead.IsZero() && slices.ContainsFunc(events, func(o event) bool {
-				return o.uid == e.uid && !o.instead.IsZero() && o.instead.Equal(s)
-			})
-			end := sameTime(s, e.start, e.end)
-			if replaced || !end.After(from) || !s.Before(to) {
+			replaced := e.instead.IsZero() && slices.ContainsFunc(instead[e.uid], s.Equal)
+			until := sameTime(s, e.start, e.end)
+			if replaced || !until.After(from) || !s.Before(to) {
 				continue
 			}
 			for _, p := range e.people {
-				out = append(out, Shift{Person: p, Level: e.level, From: s, To: end})
+				out = append(out, Shift{Person: p, Level: e.level, From: s, To: until})
 			}
 		}
 	}
@@ -228,7 +233,7 @@ func moment(p *ical.Prop, zone *time.Location) (time.Time, error) {
 }
 
 // occurrences are the starts of an event before to.
-func (e event) occurrences(zone *time.Location, to time.Time) ([]time.Time, error) {
+func (e event) occurrences(zone *time.Location, to, end time.Time) ([]time.Time, error) {
 	bad := fmt.Errorf("has an event (%.60q) whose repetition can't be read", text(e.Component, ical.PropSummary))
 	set := rrule.Set{}
 	rules := e.Props.Values(ical.PropRecurrenceRule)
@@ -239,6 +244,11 @@ func (e event) occurrences(zone *time.Location, to time.Time) ([]time.Time, erro
 		o, err := rrule.StrToROptionInLocation(p.Value, e.start.Location())
 		if err != nil {
 			return nil, bad
+		}
+		// The library looks at each moment that a rule could be at, however many a filter leaves out.
+		filters := len(o.Bymonth) + len(o.Bymonthday) + len(o.Byyearday) + len(o.Byweekno) + len(o.Byweekday) + len(o.Byeaster)
+		if o.Freq == rrule.SECONDLY || o.Freq == rrule.MINUTELY || o.Freq == rrule.HOURLY && filters > 0 {
+			return nil, fmt.Errorf("has an event (%.60q) that repeats too often; write it as days or weeks", text(e.Component, ical.PropSummary))
 		}
 		o.Dtstart = e.start
 		r, err := rrule.NewRRule(*o)
@@ -262,7 +272,10 @@ func (e event) occurrences(zone *time.Location, to time.Time) ([]time.Time, erro
 	}
 	next := set.Iterator()
 	var out []time.Time
-	for range maxOccurrences {
+	for n := range maxOccurrences {
+		if n%100 == 0 && time.Now().After(end) {
+			return nil, errors.New("has a calendar that takes too long to read; give one with fewer repeating events")
+		}
 		t, ok := next()
 		if !ok || !t.Before(to) {
 			return out, nil

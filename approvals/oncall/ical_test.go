@@ -126,3 +126,29 @@ func FuzzCalendar(f *testing.F) {
 		at(shifts, 0, from)
 	})
 }
+
+// TestACalendarHasABudget: one that would keep a core busy is refused in a moment.
+func TestACalendarHasABudget(t *testing.T) {
+	now := time.Date(2026, 3, 10, 0, 0, 0, 0, time.UTC)
+	var many []string
+	for n := range 2000 {
+		many = append(many, "UID:"+strings.Repeat("x", n%7)+"\nSUMMARY:Bob\nDTSTART:19700101T000000Z\nDTEND:19700101T080000Z\nRRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30")
+	}
+	const impossible = ";BYHOUR=5;BYMINUTE=5;BYSECOND=5;BYMONTH=2;BYMONTHDAY=30"
+	one := "UID:a\nSUMMARY:Bob\nDTSTART:20260301T000000Z\nDTEND:20260301T080000Z\nRRULE:FREQ="
+	for name, c := range map[string][]byte{
+		"each second": cal("", one+"SECONDLY"+impossible), "each minute": cal("", one+"MINUTELY;INTERVAL=7"+impossible), "each hour": cal("", one+"HOURLY"+impossible),
+		"many events": cal("", many...),
+	} {
+		begun := time.Now()
+		if _, err := parseCalendar(c, "", now, now.Add(Ahead)); err == nil {
+			t.Errorf("%s: it was taken", name)
+		}
+		if took := time.Since(begun); took > 30*time.Second {
+			t.Errorf("%s: it took %s", name, took)
+		}
+	}
+	if got, err := parseCalendar(cal("", one+"HOURLY;INTERVAL=12"), "", now, now.Add(Ahead)); err != nil || len(got) == 0 {
+		t.Errorf("every twelve hours: %v %v", got, err)
+	}
+}
