@@ -186,8 +186,14 @@ func (s serviceNow) Comment(ctx context.Context, key, text, mark string) error {
 	case len(*notes.Result) > 0:
 		return nil
 	}
-	return s.c.Send(ctx, http.MethodPatch, "/api/now/table/task/"+url.PathEscape(id), map[string]string{"work_notes": text})
+	return s.c.Send(ctx, http.MethodPatch, "/api/now/table/task/"+url.PathEscape(id), map[string]string{"work_notes": plainNotes(text)})
 }
+
+// htmlMark begins and ends what ServiceNow shows as HTML.
+var htmlMark = regexp.MustCompile(`(?i)\[(\s*/?\s*code\s*)\]`)
+
+// plainNotes is a text of others as work notes, without what would make some of it HTML.
+func plainNotes(text string) string { return htmlMark.ReplaceAllString(text, "($1)") }
 
 // gitHub asks GitHub's REST API about issues and pull requests.
 type gitHub struct {

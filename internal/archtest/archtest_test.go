@@ -25,7 +25,7 @@ var inside = map[string]string{
 	"adapters/chat/scribe": "adapters/chat adapters/chat/lanes",
 	"adapters/slack":       "adapters/chat/... adapters/slack/... internal/redact",
 	"adapters/discord":     "adapters/chat/... adapters/discord/... internal/redact",
-	"adapters/web":         "adapters/chat/... adapters/web/... internal/redact store", // nobody else keeps that network's messages
+	"adapters/web":         "adapters/chat/... adapters/web/... internal/publicnet internal/redact store", // nobody else keeps that network's messages
 
 	"agent":            "adapters/chat agent/... approvals approvals/card approvals/deed approvals/risk internal/failpoint store store/queue tools tools/output tools/plan tools/truncate",
 	"agent/history":    "adapters/chat agent/llm approvals store",
@@ -66,7 +66,7 @@ var inside = map[string]string{
 	"store/postgres": "store store/internal/tree",
 	"store/queue":    "store store/aging",
 
-	"tools": "approvals approvals/argv approvals/risk internal/edits internal/redact store tools targets/backend targets/backend/approved targets/backend/door tools/foreign tools/truncate", // and each family below
+	"tools": "approvals approvals/argv approvals/risk internal/edits internal/publicnet internal/redact store tools targets/backend targets/backend/approved targets/backend/door tools/foreign tools/truncate", // and each family below
 	// Machines know no tool, and terminals no machine of a kind.
 	"targets/backend": "targets/backend/internal/warrant",
 	// Nothing starts a process but these two, and the kit of tests.
@@ -171,7 +171,7 @@ var outside = map[string]string{
 	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock internal/client signer/runner",
 
 	"cel.dev/cel-go":                       "internal/condition",
-	"code.dny.dev/ssrf":                    "tools/web",
+	"code.dny.dev/ssrf":                    "internal/publicnet",
 	"github.com/CycloneDX/cyclonedx-go":    "deploy/sbom",
 	"github.com/JohannesKaufmann":          "tools/web",
 	"github.com/PuerkitoBio/goquery":       "tools/web",

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"code.dny.dev/ssrf"
+	"countersign/internal/publicnet"
 	"golang.org/x/net/idna"
 
 	"countersign/tools"
@@ -24,25 +24,7 @@ import (
 const maxURL = 8000
 
 // nat64Prefixes are addresses that embed IPv4 addresses (RFC 6052, and RFC 8215 for local use).
-var nat64Prefixes = []netip.Prefix{ssrf.IPv6NAT64Prefix, netip.MustParsePrefix("64:ff9b:1::/48")}
-
-// metadataAddrs are the addresses that serve cloud credentials, and some that belong to the host.
-// No configuration allows them. Source: the clouds' documentation of their instance metadata
-// services.
-var metadataAddrs = []netip.Addr{
-	netip.MustParseAddr("169.254.169.254"), // AWS, GCP, Azure, Oracle, OpenStack, DigitalOcean, Hetzner
-	netip.MustParseAddr("169.254.169.253"), // the resolver of AWS
-	netip.MustParseAddr("169.254.170.2"),   // AWS ECS tasks
-	netip.MustParseAddr("169.254.170.23"),  // AWS EKS pods
-	netip.MustParseAddr("168.63.129.16"),   // Azure's wire server, a public address by its number
-	netip.MustParseAddr("100.100.100.200"), // Alibaba
-	netip.MustParseAddr("192.0.0.192"),     // Oracle, older
-	netip.MustParseAddr("fd00:ec2::254"),   // AWS
-	netip.MustParseAddr("fd00:ec2::253"),   // AWS, the resolver
-	netip.MustParseAddr("fd00:ec2::23"),    // AWS EKS pods
-	netip.MustParseAddr("fd20:ce::254"),    // GCP
-	netip.MustParseAddr("fe80::a9fe:a9fe"), // OpenStack
-}
+var nat64Prefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
 
 // forbiddenError is an address that the guard refuses.
 type forbiddenError struct {
@@ -88,12 +70,11 @@ func (r rule) matchesName(host string) bool {
 type guard struct {
 	allow, deny []rule
 	ports       []uint16
-	public      *ssrf.Guardian
 	resolver    *net.Resolver
 }
 
 func newGuard(c Config) (*guard, error) {
-	g := &guard{ports: []uint16{80, 443}, public: ssrf.New(ssrf.WithAnyPort()), resolver: c.Resolver}
+	g := &guard{ports: []uint16{80, 443}, resolver: c.Resolver}
 	for _, p := range c.Ports {
 		if p < 1 || p > 65535 {
 			return nil, fmt.Errorf("web: the port %d does not exist; use 1 to 65535", p)
@@ -278,7 +259,7 @@ func (g *guard) checkAddress(host string, addr netip.Addr, port uint16) error {
 	switch {
 	case !addr.IsValid() || addr.Zone() != "":
 		return no(whyNotPublic)
-	case slices.Contains(metadataAddrs, addr):
+	case publicnet.IsMetadata(addr):
 		return no(whyMetadata)
 	case addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return no(whyNotUnicast)
@@ -319,7 +300,7 @@ func (g *guard) checkAddress(host string, addr netip.Addr, port uint16) error {
 		return nil
 	case named && !addr.IsLoopback() && !addr.IsLinkLocalUnicast():
 		return nil
-	case g.public.SafeAddr(addr) != nil:
+	case !publicnet.IsPublic(addr):
 		return no(whyNotPublic)
 	}
 	return nil

@@ -29,6 +29,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"countersign/internal/publicnet"
 )
 
 var (
@@ -135,7 +137,7 @@ var errPrivate = errors.New("webpush: the address is not one of the internet")
 
 func onlyPublic(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
-	if a := at.Addr().Unmap(); err != nil || !a.IsGlobalUnicast() || a.IsPrivate() {
+	if err != nil || !publicnet.IsPublic(at.Addr()) {
 		return errPrivate
 	}
 	return nil

@@ -75,12 +75,12 @@ func TestOnlyPushServicesOfTheInternetAreReached(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	for _, inside := range []string{"127.0.0.1:443", "10.1.2.3:443", "192.168.0.1:443", "169.254.169.254:443", "0.0.0.0:443", "[::1]:443", "[fe80::1]:443", "[fd00::1]:443", "[::ffff:127.0.0.1]:443", "224.0.0.1:443"} {
+	for _, inside := range []string{"127.0.0.1:443", "10.1.2.3:443", "192.168.0.1:443", "169.254.169.254:443", "0.0.0.0:443", "[::1]:443", "[fe80::1]:443", "[fd00::1]:443", "[::ffff:127.0.0.1]:443", "224.0.0.1:443", "100.100.100.200:443", "198.18.0.1:443", "168.63.129.16:443", "[64:ff9b::7f00:1]:443", "[2002:a00:1::]:443", "[::127.0.0.1]:443", "240.0.0.1:443"} {
 		if err := onlyPublic("tcp", inside, nil); !errors.Is(err, errPrivate) {
 			t.Errorf("%s: %v", inside, err)
 		}
 	}
-	if err := onlyPublic("tcp", "203.0.113.7:443", nil); err != nil {
+	if err := onlyPublic("tcp", "8.8.8.8:443", nil); err != nil {
 		t.Error(err)
 	}
 	if err := s.Send(t.Context(), sub("https://127.0.0.1:1/x"), Message{Body: []byte("x")}); !errors.Is(err, errPrivate) && !proxied() {
