@@ -274,6 +274,16 @@ func processes(t *testing.T, tgt backend.Target) {
 		}
 	})
 
+	t.Run("nothing starts without a warrant for it", func(t *testing.T) {
+		changed, locked := warranttest.Spec(backend.Spec{Shell: "true"}), warranttest.Spec(backend.Spec{Shell: "true", Lock: &backend.Lock{}})
+		changed.Shell, locked.Lock = "false", nil
+		for _, s := range []backend.Spec{{Shell: "true"}, changed, locked, {Shell: "true", Approval: "hhhhhhhhhh"}} {
+			if _, err := tgt.Start(t.Context(), s); !errors.Is(err, backend.ErrNoWarrant) {
+				t.Errorf("%+v: %v", s, err)
+			}
+		}
+	})
+
 	t.Run("a background process that holds the streams does not hold Wait", func(t *testing.T) {
 		m := marker()
 		within(t, "Wait after the program has ended", func() {
