@@ -131,7 +131,7 @@ const MaxEdit = 3000
 
 // Text returns the action's shell text for the risk engine.
 func (a Action) Text() risk.Text {
-	t := risk.Text{Command: string(a.Bytes), Dir: a.Dir, Locked: a.Locked}
+	t := risk.Text{Command: string(a.Bytes), Dir: a.Dir, Locked: a.Locked, Environ: a.Env[ProcessFact] != "" && a.Env[ProcessFact] != ByRunner}
 	switch a.Shell {
 	case "bash":
 		t.Shell = risk.Bash

@@ -4,6 +4,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -100,6 +101,18 @@ func (j *judge) refusePath(tool string, w word) bool {
 	return false
 }
 
+// refuseTree adds an issue for a directory below which opening everything has effects. follows says that
+// links are followed.
+func (j *judge) refuseTree(tool string, w word, follows bool) bool {
+	if w.kind == wordOpaque || !slices.ContainsFunc(j.resolve(w.text).abs, func(p string) bool {
+		return deviceRoot(p) || deviceGlob(p) || follows && strings.HasPrefix(p, "/sys/")
+	}) {
+		return false
+	}
+	j.add(Medium, EffectUnknown, "`%s` opens devices and files of the kernel below %s", tool, w.text)
+	return true
+}
+
 // checkGrep checks the files after the pattern, and recursion into directories with secrets.
 func checkGrep(j *judge, c *call) {
 	files := c.operands
@@ -111,6 +124,9 @@ func checkGrep(j *judge, c *call) {
 		if files[0].kind == wordLit || files[0].kind == wordAtom {
 			files = files[1:] // a pattern for files can stand for more than the pattern
 		}
+	}
+	if slices.ContainsFunc(c.argv, func(w word) bool { return repeats(w.text) > 4000 }) {
+		j.onlyLocked("a pattern of `" + c.root.name + "` that may fill the memory")
 	}
 	deep := c.has("-r", "-R", "--recursive", "--dereference-recursive") || c.root.name == "rg"
 	if v, ok := c.value("-d", "-D"); ok && v == "recurse" {
@@ -129,8 +145,9 @@ func checkGrep(j *judge, c *call) {
 	if deep && len(files) == 0 && (c.root.name != "rg" || j.feed == nil) && !c.has("--files", "--type-list", "--version", "-V") {
 		files = []word{lit(".")} // where nothing is named, it begins here
 	}
+	j.usesDir = j.usesDir || !j.remote && deep && len(files) == 0
 	for _, w := range files {
-		if j.refusePath(c.root.name, w) {
+		if j.refusePath(c.root.name, w) || deep && j.refuseTree(c.root.name, w, c.has("-R", "--dereference-recursive")) {
 			return
 		}
 		if deep && w.kind != wordOpaque && j.treeHasSecrets(w.text) && (c.has("--json", "--vimgrep") || !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "--files", "-q", "--quiet")) {
@@ -140,12 +157,32 @@ func checkGrep(j *judge, c *call) {
 	}
 }
 
+var repetition = regexp.MustCompile(`\{([0-9]*),?([0-9]*)\\?\}`)
+
+// repeats returns how often the parts of a regular expression are repeated at most, if they are inside one
+// another. Programs make a copy for each.
+func repeats(pattern string) int {
+	n := 1
+	for _, m := range repetition.FindAllStringSubmatch(pattern, -1) {
+		for _, s := range m[1:] {
+			if k, err := strconv.Atoi(s); err == nil && k > 1 && n < 1<<20 {
+				n *= k
+				break
+			}
+		}
+	}
+	return n
+}
+
 // checkDeep refuses recursion into directories with secrets.
 func checkDeep(j *judge, c *call) {
-	if !c.has("-r", "--recursive") || c.has("-q", "--brief") {
+	if !c.has("-r", "--recursive") {
 		return
 	}
 	for _, w := range c.operands {
+		if j.refuseTree(c.root.name, w, true) || c.has("-q", "--brief") {
+			return
+		}
 		if j.treeHasSecrets(w.text) {
 			j.add(Medium, EffectSecrets, "`%s` shows everything below %s, where secrets are", c.root.name, w.text)
 			return
@@ -209,6 +246,9 @@ func checkJq(j *judge, c *call) {
 		j.add(Low, EffectUnknown, "the filter of `jq` is only known when it runs")
 		return
 	}
+	if jqLoops.MatchString(c.operands[0].text) {
+		j.onlyLocked("a filter of `jq` that may not end, or fill the memory")
+	}
 	if jqBad.MatchString(c.operands[0].text) {
 		j.add(Medium, EffectSecrets, "the filter of `jq` reads the environment or other files")
 	}
@@ -216,6 +256,9 @@ func checkJq(j *judge, c *call) {
 
 func checkYq(j *judge, c *call) {
 	for i, w := range c.operands {
+		if i == 0 && jqLoops.MatchString(w.text) {
+			j.onlyLocked("an expression of `yq` that may not end, or fill the memory")
+		}
 		if i == 0 && (w.kind != wordLit || yqBad.MatchString(w.text)) {
 			j.add(Medium, EffectSecrets, "the expression of `yq` reads the environment or other files, or is only known when it runs")
 			return
@@ -229,6 +272,7 @@ func checkPrintenv(j *judge, c *call) {
 		j.add(High, EffectSecrets, "`printenv` shows the whole environment, where secrets are kept")
 	}
 	for _, w := range c.operands {
+		j.usesDir = j.usesDir || w.is("PWD")
 		if w.kind != wordLit || !slices.Contains([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "LANG", "TERM", "HOSTNAME", "TZ", "EDITOR", "DISPLAY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "KUBECONFIG", "JAVA_HOME", "GOPATH", "GOROOT", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "NODE_ENV", "VIRTUAL_ENV"}, w.text) &&
 			!strings.HasPrefix(w.text, "LC_") {
 			j.add(High, EffectSecrets, "`printenv %s` can show a secret", w.text)

@@ -66,15 +66,18 @@ type judge struct {
 
 	shell    Shell // who reads what is judged now
 	locked   bool  // the kernel keeps what is judged now from changing anything
+	environs bool  // see Text.Environ
 	remote   bool  // what is judged now runs at the other end of a hop
 	execed   bool  // what is judged now is the program that an engine's exec starts
 	lockOnly bool  // some part is proven only because the kernel holds it
 	needs    []Need
 	hops     []Hop
+	environ  []string // see Verdict.Environ
 
 	dirs        []string // where the current command may run; "" is not known
 	okDirs      []string // where the next one may run if this one succeeds
 	moved       bool     // the text changed its directory
+	usesDir     bool     // what the text reads depends on the directory where it begins
 	src         string
 	issues      []issue
 	proven      []string
@@ -138,14 +141,14 @@ func (j *judge) hasCommandIssue(n int) bool {
 }
 
 func (j *judge) verdict(command string) Verdict {
-	v := Verdict{Command: command, Effects: []Effect{}, Reasons: []string{}}
+	v := Verdict{Command: command, Effects: []Effect{}, Reasons: []string{}, Anywhere: !j.usesDir}
 	if len(j.issues) == 0 && len(j.proven) > 0 {
 		v.ReadOnly = true
 		v.Risk = Read
 		v.proof = command
 		v.locked = j.lockOnly
 		v.Needs = slices.Sorted(slices.Values(j.needs))
-		v.Hops = j.hops
+		v.Hops, v.Environ = j.hops, j.environ
 		v.Reasons = append(v.Reasons, "every part is proven to only read: "+strings.Join(j.proven, ", "))
 		return v
 	}
@@ -395,6 +398,7 @@ func (j *judge) testExpr(x syntax.TestExpr) string {
 	case *syntax.ParenTest:
 		return j.testExpr(x.X)
 	case *syntax.UnaryTest:
+		j.usesDir = j.usesDir || !j.remote
 		switch x.Op {
 		case syntax.TsVarSet, syntax.TsRefVar, syntax.TsOptSet:
 			return "`[[ -v` and its like evaluate subscripts, which can run code"
@@ -403,7 +407,10 @@ func (j *judge) testExpr(x syntax.TestExpr) string {
 		return j.testExpr(x.X)
 	case *syntax.BinaryTest:
 		switch x.Op {
-		case syntax.AndTest, syntax.OrTest, syntax.TsMatch, syntax.TsMatchShort, syntax.TsNoMatch, syntax.TsReMatch, syntax.TsNewer, syntax.TsOlder, syntax.TsDevIno, syntax.TsBefore, syntax.TsAfter:
+		case syntax.TsNewer, syntax.TsOlder, syntax.TsDevIno:
+			j.usesDir = j.usesDir || !j.remote
+			fallthrough
+		case syntax.AndTest, syntax.OrTest, syntax.TsMatch, syntax.TsMatchShort, syntax.TsNoMatch, syntax.TsReMatch, syntax.TsBefore, syntax.TsAfter:
 			a, b := j.testExpr(x.X), j.testExpr(x.Y)
 			if a != "" {
 				return a

@@ -241,6 +241,7 @@ var gcloudFlags = map[string]bool{
 }
 
 func wrapGcloud(j *judge, name string, argv []word) {
+	j.onlyLocked("`gcloud`, which keeps its settings and logs")
 	if len(argv) == 2 && (argv[1].is("--version") || argv[1].is("version") || argv[1].is("info")) {
 		j.prove(name)
 		return

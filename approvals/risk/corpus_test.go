@@ -43,15 +43,23 @@ func known(h Hop) bool {
 func locked(c string) Verdict { return lockedBy(new(Engine), c) }
 
 func lockedBy(e *Engine, c string) Verdict {
-	return e.Judge(Text{Command: c, Dir: "/srv/app", Locked: true, Shell: Bash, Reach: known})
+	_, v := Settle(e.Judge, Text{Command: c, Dir: "/srv/app", Locked: true, Environ: true, Shell: Bash, Reach: known})
+	return v
+}
+
+// plain judges a text where nothing holds what it runs.
+func plain(c string, shell Shell) Verdict {
+	_, v := Settle(Judge, Text{Command: c, Dir: "/srv/app", Environ: true, Shell: shell, Reach: known})
+	return v
 }
 
 // widths are the verdicts on a text in each place where it may run, by name.
 func widths(c string) map[string]Verdict {
 	out := map[string]Verdict{"classify": Classify(c), "locked": locked(c)}
 	for name, shell := range map[string]Shell{"bash": Bash, "sh": POSIX, "any": AnyShell} {
-		out["plain "+name] = Judge(Text{Command: c, Dir: "/srv/app", Shell: shell, Reach: known})
-		out["locked "+name] = Judge(Text{Command: c, Dir: "/", Locked: true, Shell: shell, Reach: known})
+		out["plain "+name] = plain(c, shell)
+		out["hook "+name] = Judge(Text{Command: c, Dir: "/srv/app", Shell: shell, Reach: known})
+		out["locked "+name] = Judge(Text{Command: c, Dir: "/", Locked: true, Environ: true, Shell: shell, Reach: known})
 	}
 	return out
 }
@@ -76,7 +84,7 @@ func least(c string) string {
 		shell Shell
 		mark  string
 	}{{Bash, "bash"}, {POSIX, "sh"}, {AnyShell, "any"}} {
-		if !Judge(Text{Command: c, Dir: "/srv/app", Shell: s.shell, Reach: known}).Proves(c, false) {
+		if !plain(c, s.shell).Proves(c, false) {
 			break
 		}
 		out = s.mark
@@ -91,7 +99,7 @@ func TestPlainTxtSaysWhatRunsUnaskedWithoutALock(t *testing.T) {
 			t.Fatalf("%q: want any, sh, bash or lock, a tab and a command", row)
 		}
 		if got := least(c); got != want {
-			t.Errorf("%s: needs %q, want %q: %q", c, got, want, Judge(Text{Command: c, Dir: "/srv/app", Shell: Bash, Reach: known}).Reasons)
+			t.Errorf("%s: needs %q, want %q: %q", c, got, want, plain(c, Bash).Reasons)
 		}
 	}
 }
@@ -290,7 +298,9 @@ func TestOwnCorpora(t *testing.T) {
 	if mean > time.Millisecond {
 		t.Errorf("a command takes %s on average", mean)
 	}
-	if plain*100 < core*80 { // programs that nobody ran here ask for all but their plainest form
+	// Without a lock, programs that keep files of their own ask, which the tools of the clouds do, and
+	// programs that nobody ran here ask for all but their plainest form.
+	if plain*100 < core*73 {
 		t.Errorf("%d of %d core reads are proven without a lock", plain, core)
 	}
 	t.Logf("%d of %d core reads are proven under a lock, %d without one, none of %d others; %s a command", proven, core, plain, asks, mean)

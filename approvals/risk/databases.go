@@ -22,8 +22,48 @@ func checkKV(j *judge, c *call) {
 
 var psqlMeta = regexp.MustCompile(`^\\(conninfo|l|dt|di|dv|ds|dn|du|df|dx|db|dp|d)(S|\+|S\+)?( [A-Za-z_][A-Za-z0-9_.]*)?$`)
 
+// With these variables psql runs no file of the account, and PostgreSQL takes functions and operators from
+// its own catalogue. Otherwise those of whoever owns the database can come first, with the rights of
+// whoever asks.
+const (
+	psqlStart   = "PSQLRC=/dev/null"
+	psqlQuery   = "PGOPTIONS=-c search_path=pg_catalog -c default_transaction_read_only=on"
+	psqlVisible = `PGOPTIONS=-c search_path=pg_catalog,"$user",public -c default_transaction_read_only=on`
+)
+
+// unqualified matches a table in a string that PostgreSQL would look for in its catalogue only.
+var unqualified = regexp.MustCompile(`(?i)pg_(total_relation|relation|table|indexes)_size\s*\(\s*'[^'.]*'|'[^'.]*'\s*::\s*reg`)
+
+// addEnviron records what the environment of a program must have, and adds an issue if nobody can put it there.
+func (j *judge) addEnviron(tool string, vars ...string) {
+	for _, v := range vars {
+		name, _, _ := strings.Cut(v, "=")
+		switch {
+		case !j.environs || j.remote:
+			j.addPlaceIssue(Medium, EffectExec, "`%s` would run functions and operators of whoever owns the database: only the bot's own reads keep it from that", tool)
+			return
+		case slices.Contains(j.environ, v):
+		case slices.ContainsFunc(j.environ, func(s string) bool { return strings.HasPrefix(s, name+"=") }):
+			j.add(Medium, EffectUnknown, "`%s` runs twice here, and needs another environment each time: run one after the other", tool)
+			return
+		default:
+			j.environ = append(j.environ, v)
+		}
+	}
+}
+
 func checkPsql(j *judge, c *call) {
-	if c.has("-V", "--version", "-l", "--list") && !c.has("-c", "--command") {
+	if c.has("-V", "--version") && !c.has("-c", "--command") {
+		return
+	}
+	options := psqlVisible
+	for _, f := range c.flags {
+		if (f.name == "-c" || f.name == "--command") && !psqlMeta.MatchString(f.value.text) {
+			options = psqlQuery
+		}
+	}
+	j.addEnviron("psql", psqlStart, options)
+	if c.has("-l", "--list") && !c.has("-c", "--command") {
 		return
 	}
 	if !c.has("-c", "--command") {
@@ -39,7 +79,15 @@ func checkPsql(j *judge, c *call) {
 			return
 		}
 		if psqlMeta.MatchString(f.value.text) {
+			if options == psqlQuery {
+				j.add(Low, EffectUnknown, "`%s` finds nothing beside a query, which only looks into the catalogue: run it alone", f.value.text)
+				return
+			}
 			continue
+		}
+		if unqualified.MatchString(f.value.text) {
+			j.add(Low, EffectUnknown, "the SQL of `psql` names a table without its schema: write 'public.NAME'")
+			return
 		}
 		if why := sqlReads(f.value.text, pgSources); why != "" {
 			j.sqlIssue("psql", f.value.text, why)

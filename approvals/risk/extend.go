@@ -116,7 +116,7 @@ func (e *Engine) Judge(t Text) (v Verdict) {
 	}
 	j := newJudge()
 	j.specs, j.places, j.allowed, j.reach = e.specs, e.places, e.allowed, t.Reach
-	j.shell, j.locked = t.Shell, t.Locked
+	j.shell, j.locked, j.environs = t.Shell, t.Locked, t.Environ
 	if path.IsAbs(t.Dir) {
 		j.dirs = []string{path.Clean(t.Dir)}
 	}
@@ -486,7 +486,8 @@ func neverRows() ([]string, error) {
 
 // judgeWidest judges a text with everything allowed, so that whatever a table could prove is proven.
 func (e *Engine) judgeWidest(command string) Verdict {
-	return e.Judge(Text{Command: command, Dir: "/srv", Locked: true, Shell: Bash, Reach: func(Hop) bool { return true }})
+	_, v := Settle(e.Judge, Text{Command: command, Dir: "/srv", Locked: true, Environ: true, Shell: Bash, Reach: func(Hop) bool { return true }})
+	return v
 }
 
 func (e *Engine) checkNever() error {

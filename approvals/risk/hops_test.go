@@ -49,7 +49,7 @@ func TestAHopAsksUnlessItsOtherEndMayBeUsed(t *testing.T) {
 		{"docker -c staging ps && ssh db-1 uptime; ssh db-1 w", []string{"context:staging", "ssh:db-1"}},
 	} {
 		// Under a lock: some of these programs are trusted with options only there.
-		v := listed.Judge(Text{Command: tt.command, Locked: true, Shell: Bash})
+		_, v := Settle(listed.Judge, Text{Command: tt.command, Locked: true, Environ: true, Shell: Bash})
 		got := make([]string, 0, len(v.Hops))
 		for _, h := range v.Hops {
 			got = append(got, h.String())
@@ -57,12 +57,12 @@ func TestAHopAsksUnlessItsOtherEndMayBeUsed(t *testing.T) {
 		if !v.Proves(tt.command, true) || !slices.Equal(got, tt.hops) {
 			t.Errorf("%s: proven %v, over %q, want %q: %q", tt.command, v.ReadOnly, got, tt.hops, v.Reasons)
 		}
-		if Judge(Text{Command: tt.command, Locked: true, Shell: Bash}).ReadOnly != (tt.hops == nil) {
+		if _, v := Settle(Judge, Text{Command: tt.command, Locked: true, Environ: true, Shell: Bash}); v.ReadOnly != (tt.hops == nil) {
 			t.Errorf("%s: proven where nothing is listed", tt.command)
 		}
 		for _, place := range tt.hops {
 			// Whoever asks may use all of these places but one.
-			v := Judge(Text{Command: tt.command, Locked: true, Shell: Bash, Reach: func(h Hop) bool { return h.String() != place }})
+			_, v := Settle(Judge, Text{Command: tt.command, Locked: true, Environ: true, Shell: Bash, Reach: func(h Hop) bool { return h.String() != place }})
 			if v.ReadOnly || !slices.ContainsFunc(v.Reasons, func(r string) bool {
 				return strings.HasPrefix(r, "it reaches ") && strings.Contains(r, place[strings.IndexByte(place, ':')+1:])
 			}) {

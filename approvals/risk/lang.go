@@ -27,6 +27,8 @@ func wrapFind(j *judge, name string, argv []word) {
 		i++
 	}
 	roots := findRoots(argv)
+	j.usesDir = j.usesDir || !j.remote && (len(roots) == 0 || slices.ContainsFunc(argv, func(w word) bool { return strings.HasSuffix(w.text, "newer") || w.is("-samefile") }) ||
+		slices.ContainsFunc(roots, func(w word) bool { return w.text == "" || w.text[0] != '/' }))
 	for ; i < len(argv); i++ {
 		w := argv[i]
 		if w.kind == wordOpaque || w.kind == wordGlob && w.mayBeOption() || w.kind == wordAtom && w.multi || w.kind != wordLit && w.mayBeOption() {
@@ -165,6 +167,9 @@ func opensTool(name string) bool {
 // deviceRoot reports whether a path contains devices, or kernel files that have an effect when opened.
 func deviceRoot(p string) bool {
 	c := cleanPath(p)
+	if kernelTrees.MatchString(c) {
+		return false
+	}
 	for _, d := range []string{"/dev", "/proc", "/sys"} {
 		if c == d || strings.HasPrefix(c, d+"/") {
 			return true
@@ -288,6 +293,9 @@ func wrapAwk(j *judge, name string, argv []word) {
 		j.add(Medium, EffectExec, "the program of `%s` %s", name, why)
 		return
 	}
+	if awkGrows(argv[i].text) {
+		j.onlyLocked("a program of `" + name + "` that may not end, or fill the memory")
+	}
 	for _, w := range argv[i+1:] {
 		switch {
 		case w.kind == wordOpaque || w.kind == wordGlob && w.mayBeOption():
@@ -319,6 +327,37 @@ func awkProgram(p string) string {
 		return "may write to a file with `>`"
 	}
 	return ""
+}
+
+var (
+	awkLoops   = regexp.MustCompile(`\b(while|do|func|function|NF *[-+*/^%]?=[^=~]|for *\([^;()]*;)|\$[^;{}]*[^=!<>~]=[^=~]|sub *\([^;{}]*, *[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])? *\)|%[^a-zA-Z%]*(\*|[0-9]{4})|sub.*sub.*sub.*sub`)
+	awkAssigns = regexp.MustCompile(`([A-Za-z_][A-Za-z0-9_]*)(?:\[[^]]*\])? *=([^=~][^;{}\n]*)`)
+	awkPicks   = regexp.MustCompile(`^ *\(?([^()?:]+)[<>]=?([^()?:]+)\)? *\?([^()?:]+):([^()?:]+)$`)
+	awkNames   = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
+)
+
+// awkGrows reports whether a program may run on by itself, or may double what it keeps with each line.
+func awkGrows(p string) bool {
+	if awkLoops.MatchString(p) {
+		return true
+	}
+	assigned := map[string]bool{}
+	all := awkAssigns.FindAllStringSubmatch(p, -1)
+	for _, m := range all {
+		assigned[m[1]] = true
+	}
+	for _, m := range all {
+		n := 0
+		for _, name := range awkNames.FindAllString(m[2], -1) {
+			if assigned[name] {
+				n++
+			}
+		}
+		if n > 1 && !awkPicks.MatchString(m[2]) {
+			return true
+		}
+	}
+	return false
 }
 
 // onlyCompares reports whether no ">" of a program can redirect print. A redirection needs a
@@ -419,6 +458,9 @@ func wrapSed(j *judge, name string, argv []word) {
 			j.add(Medium, EffectUnknown, "the script of `sed` is more than printing lines and replacing text")
 			return
 		}
+	}
+	if all := strings.Join(scripts, ";"); strings.Count(all, "G")+strings.Count(all, "H") > 1 || strings.Count(all, "s") > 12 {
+		j.onlyLocked("a script of `sed` that may fill the memory")
 	}
 	for _, w := range files {
 		if why := j.secret(w); why != "" {
@@ -579,8 +621,9 @@ func sedClass(s string, delim byte) int {
 }
 
 var (
-	jqBad = regexp.MustCompile(`(^|[^.\w$])(env|import|include|input_filename|modulemeta)\b|\$ENV|\$__`)
-	yqBad = regexp.MustCompile(`load|(^|[^.\w])(env|strenv|envsubst|eval|splitDoc|split_doc)\b|\$ENV|system`)
+	jqBad   = regexp.MustCompile(`(^|[^.\w$])(env|import|include|input_filename|modulemeta)\b|\$ENV|\$__`)
+	jqLoops = regexp.MustCompile(`\b(while|until|repeat|recurse|range|def|reduce|foreach|limit|combinations)\b|\*|\+.*\+.*\+.*\+.*\+.*\+.*\+.*\+`)
+	yqBad   = regexp.MustCompile(`load|(^|[^.\w])(env|strenv|envsubst|eval|splitDoc|split_doc)\b|\$ENV|system`)
 )
 
 // git runs helpers that the repository's configuration names (core.fsmonitor, textconv, external diff,
@@ -605,6 +648,7 @@ func wrapGit(j *judge, name string, argv []word) {
 		j.prove(name)
 		return
 	}
+	j.usesDir = j.usesDir || !j.remote
 	var configs []string
 	optional, pager, lazy := false, false, true
 	i := 1

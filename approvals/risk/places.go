@@ -84,7 +84,9 @@ func (j *judge) cd(argv []word) {
 	switch {
 	case operands > 1 || to.kind != wordLit || to.text == "-" || to.text == "":
 		next = []string{runtimeDir}
+		j.usesDir = j.usesDir || !j.remote
 	default:
+		j.usesDir = j.usesDir || !j.remote && to.text[0] != '/' && to.text[0] != '~'
 		for _, d := range j.dirs {
 			switch {
 			case strings.HasPrefix(to.text, "/"), to.text == "~", strings.HasPrefix(to.text, "~/"):
@@ -117,6 +119,7 @@ func (j *judge) resolve(p string) locations {
 		s.abs, s.hiddenDir = resolveLinks(p)
 		return s
 	}
+	j.usesDir = j.usesDir || !j.remote && p != "-" && p != "" && p[0] != '/' && p[0] != '~'
 	up, names, tail := 0, 0, ""
 	for part := range strings.SplitSeq(strings.TrimPrefix(p, "~/"), "/") {
 		switch part {
@@ -287,7 +290,7 @@ func deviceGlob(p string) bool {
 	case is(0, "proc"):
 		return len(parts) == 2 && is(1, "kmsg") || len(parts) > 3 && (is(2, "fd", "map_files") || is(2, "task") && is(4, "fd", "map_files"))
 	case is(0, "sys"):
-		return is(1, "kernel") && is(2, "debug", "tracing")
+		return is(1, "kernel") && is(2, "debug", "tracing") || deviceFiles.MatchString(p)
 	}
 	return false
 }

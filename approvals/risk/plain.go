@@ -244,7 +244,8 @@ func (j *judge) checkFindLinks(argv []word) {
 			continue
 		}
 		j.onlyLocked("`" + w.text + "`, which runs another program")
-		if follows && (k+1 >= len(argv) || !metaTool(argv[k+1].text)) {
+		sys := slices.ContainsFunc(argv, func(w word) bool { return strings.HasPrefix(w.text, "/sys/") })
+		if follows && (k+1 >= len(argv) || !metaTool(argv[k+1].text) || sys && opensTool(argv[k+1].text)) {
 			j.add(Medium, EffectSecrets, "`find` follows links, which can lead to secrets")
 			return
 		}

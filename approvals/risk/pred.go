@@ -16,7 +16,7 @@ func isKnownPred(p string) bool {
 	switch p {
 	case "text", "path", "num", "id", "word", "host", "addr", "dns", "nofile", "unit",
 		"plus", "key", "kout", "psarg", "fmt", "etc", "unixsock", "local", "header", "wout",
-		"any", "file", "resolver", "node", "smartlog", "port", "context", "profile", "engine", "pause", "packet", "rawpath", "nodelog", "socket", "pgport", "pipe", "peer":
+		"any", "file", "resolver", "node", "smartlog", "port", "context", "profile", "engine", "pause", "packet", "rawpath", "nodelog", "socket", "pgport", "pipe", "peer", "libvirt":
 		return true
 	}
 	return strings.Contains(p, "|") || strings.HasPrefix(p, "=")
@@ -56,6 +56,7 @@ func isKnownPred(p string) bool {
 //	nodelog a path below /var/log of a node
 //	socket  a Unix socket, which a lock leaves open; pgport the port of PostgreSQL's
 //	pipe    what leads into a command of the text, >(...), or a sink
+//	libvirt the hypervisor of the system
 //	pause   seconds between two packets, 0.2 or more
 //	packet  bytes of a packet, 9000 or fewer
 //	wout    an output format of curl that writes and reads no file
@@ -85,9 +86,15 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 		return true
 	case "path":
 		if cur.meta && !cur.opens {
+			j.resolve(t) // for whether it depends on the directory
 			return true
 		}
-		return (cur.meta || j.secret(w) == "") && (cur.device && diskPath(t) || !j.device(t)) && !strings.HasPrefix(t, "@")
+		was := j.usesDir
+		ok := (cur.meta || j.secret(w) == "") && (cur.device && diskPath(t) || !j.device(t)) && !strings.HasPrefix(t, "@")
+		if cur.device && !strings.Contains(t, "/") {
+			j.usesDir = was // the name of a volume
+		}
+		return ok
 	case "num":
 		t = strings.TrimLeft(t, "+-")
 		digits := strings.TrimRight(t, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ%")
@@ -130,6 +137,8 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 		return w.kind == wordLit && path.IsAbs(t) && path.Clean(t) == t && isWord(t)
 	case "pipe":
 		return w.sink && w.text == "/dev/fd/0" || w.is("/dev/null")
+	case "libvirt":
+		return w.is("qemu:///system")
 	case "pgport":
 		return w.kind == wordLit && isDigits(t) && len(t) < 6
 	case "nodelog":
@@ -149,7 +158,15 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "unixsock":
 		return strings.HasPrefix(t, "unix:///run/") || strings.HasPrefix(t, "unix:///var/run/") || strings.HasPrefix(t, "/run/") || strings.HasPrefix(t, "/var/run/")
 	case "local":
-		return !strings.Contains(t, "://") && !strings.Contains(t, "git@") && j.secret(w) == "" && !j.device(t)
+		if strings.HasPrefix(t, "*/") {
+			return true // a pattern for a file of a package
+		}
+		was := j.usesDir
+		ok := !strings.Contains(t, "://") && !strings.Contains(t, "git@") && j.secret(w) == "" && !j.device(t)
+		if !strings.HasSuffix(t, ".rpm") && !strings.Contains(t, "/") {
+			j.usesDir = was // the name of a package
+		}
+		return ok
 	case "header":
 		name, _, ok := strings.Cut(strings.ToLower(t), ":")
 		return ok && slices.Contains([]string{"accept", "host", "content-type", "user-agent", "cache-control", "accept-encoding", "x-forwarded-proto"}, name)
@@ -249,8 +266,14 @@ func devicePath(p string) bool {
 	}
 	return c == "/dev" || strings.HasPrefix(c, "/dev/") || strings.HasPrefix(c, "/inet") ||
 		strings.HasPrefix(c, "/sys/kernel/debug") || strings.HasPrefix(c, "/sys/kernel/tracing") ||
-		c == "/proc/kmsg" || strings.HasSuffix(c, "/trace_pipe") || openFiles.MatchString(c)
+		c == "/proc/kmsg" || strings.HasSuffix(c, "/trace_pipe") || openFiles.MatchString(c) || deviceFiles.MatchString(c)
 }
+
+// deviceFiles matches the files below /sys and /proc that reach into a device, or take from a queue.
+var deviceFiles = regexp.MustCompile(`^/sys/.*/(resource[0-9?*\[][^/]*|resource\*|rom)$|/net/rpc/.*/channel$`)
+
+// kernelTrees are where what is below /sys only tells; elsewhere, something may act when it is opened.
+var kernelTrees = regexp.MustCompile(`^/sys/(class/[^/*?\[]+|block|fs|module|devices/system|kernel/mm|firmware/(dmi|acpi))(/|$)`)
 
 // openFiles matches the open files of processes: reading a pipe there consumes its data.
 var openFiles = regexp.MustCompile(`^/proc/[^/]+/(task/[^/]+/)?(fd|map_files)/`)
@@ -402,6 +425,9 @@ func rootHasSecrets(p string) bool {
 		"/etc/kubernetes", "/etc/security", "/etc/pki", "/etc/letsencrypt", "/etc/letsencrypt/live", "/etc/letsencrypt/archive", "/etc/mysql", "/var/lib/kubelet", "/etc/rancher", "/var/lib/docker", "/var/lib/docker/containers", "/run/cloud-init":
 		return true
 	default:
+		if strings.HasPrefix(c, "/sys/") && !kernelTrees.MatchString(c) {
+			return true
+		}
 		if strings.HasPrefix(c, "/proc/") || strings.HasPrefix(c, "/dev/") || strings.HasPrefix(c, "/home/") && strings.Count(c, "/") == 2 {
 			return true
 		}

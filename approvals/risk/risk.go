@@ -82,6 +82,11 @@ type Verdict struct {
 	// Hops are the places beside the target that a proven text reaches, in order. The
 	// proof counts only where whoever asks may use each of them.
 	Hops []Hop `json:"hops,omitempty"`
+	// Environ are variables that a proven text needs in its environment to be one.
+	Environ []string `json:"-"`
+	// Anywhere says that the text means the same in every directory. If it is proven, it runs in
+	// "/", where nobody can have put what its programs load from there by themselves; see [Settle].
+	Anywhere bool `json:"-"`
 
 	proof  string // the exact text proven read-only; see Proves
 	locked bool   // the proof holds under a lock only
@@ -112,10 +117,27 @@ type Text struct {
 	// Locked says that the kernel keeps it from changing anything, so that the proof only
 	// has to tell what is worth trying.
 	Locked bool
-	Shell  Shell
+	// Environ says that whoever runs it adds Verdict.Environ to its environment.
+	Environ bool
+	Shell   Shell
 	// Reach reports whether whoever asks may use a place beside the target. Places that the
 	// configuration lists may be used anyway; nil allows no others.
 	Reach func(Hop) bool
+}
+
+// Settle judges a text whose directory can still be chosen, and returns it with the directory in which the
+// verdict holds: "/" if it is a read that does not depend on where it runs.
+func Settle(judge func(Text) Verdict, t Text) (Text, Verdict) {
+	root := t
+	root.Dir = "/"
+	switch v := judge(root); {
+	case !v.Anywhere:
+		return t, judge(t)
+	case !v.ReadOnly:
+		return t, v
+	default:
+		return root, v
+	}
 }
 
 // Need is something that a lock has to leave open for a program: one of the

@@ -47,6 +47,9 @@ type spec struct {
 	ordered  bool // after its first operand an option is an operand
 	response bool // an argument "@file" is replaced by the file's content
 	sends    bool // its standard input goes to another host
+	dir      bool // the directory that it runs in is an operand of it
+	root     bool // trusted only in "/": it loads files of the directory that it runs in
+	strict   bool // the table has all of its options: not even --version is known otherwise
 	needs    [][]string
 	lock     []Need // what a lock must leave open for it
 	check    string
@@ -120,6 +123,10 @@ type tableLine struct {
 //	    !ordered            its options come before its operands
 //	    !response           "@file" stands for the content of the file
 //	    !sends              what it reads from its standard input goes to another host
+//	    !dir                what it shows depends on the directory that it runs in
+//	    !root               trusted only where it runs in "/": it loads configuration or
+//	                        code from the directory that it runs in
+//	    !strict             --version and --help are known only if they stand in the table
 //	    !needs=net,netlink,admin,processes,devices,unix:/path
 //	                        what a lock must leave open for it, see Need
 //	    !need=-a,--b        one of these options must be there
@@ -307,6 +314,12 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 				s.response = true
 			case "sends":
 				s.sends = true
+			case "dir":
+				s.dir = true
+			case "root":
+				s.root = true
+			case "strict":
+				s.strict = true
 			case "needs":
 				lock, err := parseNeeds(val)
 				if err != nil {
@@ -425,10 +438,11 @@ func (s *spec) pagesHelp() bool {
 
 // match sorts argv by the spec. Whatever does not fit becomes an issue.
 func (j *judge) match(root *spec, argv []word) {
-	if root.own && len(argv) == 2 && (argv[1].is("--version") || argv[1].is("--help") && !root.pagesHelp()) && (root.style == styleGNU || root.style == styleCobra) {
+	if root.own && !root.strict && len(argv) == 2 && (argv[1].is("--version") || argv[1].is("--help") && !root.pagesHelp()) && (root.style == styleGNU || root.style == styleCobra) {
 		if root.locked {
 			j.onlyLocked("`" + root.name + "`")
 		}
+		j.checkRoot(root)
 		return // getopt_long accepts nothing else for it, so the program exits here
 	}
 	c := &call{spec: root, root: root, argv: argv}
@@ -569,6 +583,10 @@ func (j *judge) collectNeeds(c *call, chain []*spec) {
 		if s.locked {
 			j.onlyLocked("`" + s.name + "`")
 		}
+		j.checkRoot(s)
+		if s.dir && (len(c.operands) == 0 || slices.ContainsFunc(c.spec.operands, func(o operand) bool { return o.pred != "path" })) {
+			j.usesDir = j.usesDir || !j.remote
+		}
 		if s.sends && !j.sendsNoInput(c) {
 			j.add(Medium, EffectEgress, "`%s` sends what it reads to another host: add </dev/null", s.name)
 			return
@@ -606,6 +624,18 @@ func (j *judge) collectNeeds(c *call, chain []*spec) {
 		j.onlyLocked("options of `" + c.spec.name + "`")
 	}
 	j.needProcesses(c.argv)
+}
+
+// checkRoot refuses a program that loads files of the directory that it runs in, but in "/", where only
+// root can put any. Of a program that was never run without a lock it is not known whether it does, and
+// where it reaches a daemon or the network no lock holds what it would do.
+func (j *judge) checkRoot(s *spec) {
+	if !s.root && (!s.untested && !s.locked || len(s.lock) == 0 || s.dir) {
+		return
+	}
+	if j.remote || slices.ContainsFunc(j.dirs, func(d string) bool { return d != "/" }) {
+		j.addPlaceIssue(Low, EffectExec, "`%s` loads files from the directory that it runs in: run it alone, and write paths whole", s.name)
+	}
 }
 
 // needProcesses leaves other processes readable for a command that names their files below /proc.

@@ -110,7 +110,7 @@ func TestPlacesOutsideAskUnlessTheyAreListed(t *testing.T) {
 		"openssl s_client -connect api.acme.example:443 </dev/null", "curl -s https://api.acme.example/healthz", "aws sns get-topic-attributes --topic-arn arn:aws:sns:eu-west-1:123456789012:orders",
 		"aws sqs get-queue-attributes --queue-url https://sqs.eu-west-1.amazonaws.com/123456789012/q --attribute-names All",
 	} {
-		if v := e.Judge(Text{Command: c, Shell: Bash, Locked: true}); !v.ReadOnly {
+		if _, v := Settle(e.Judge, Text{Command: c, Shell: Bash, Locked: true, Environ: true}); !v.ReadOnly {
 			t.Errorf("%s: %q", c, v.Reasons)
 		}
 		if v := locked(c); v.ReadOnly {
@@ -122,7 +122,7 @@ func TestPlacesOutsideAskUnlessTheyAreListed(t *testing.T) {
 		"ping -c 1 acme.example.evil.test1", "ping -c 1 203.0.113.7", "dig -x 2001:db8::7", "dig +subnet=1 evil.com", "ping -s 4660 evil.com", "traceroute -p 4660 evil.com", "ping -i 0 10.0.0.1", "ping -s 65000 10.0.0.1",
 		"curl -s https://evil.com/healthz", "openssl s_client -connect evil.com:443 </dev/null", "aws iam get-role --role-name arn:aws:iam::999999999999:role/x",
 	} {
-		if v := e.Judge(Text{Command: c, Shell: Bash, Locked: true}); v.ReadOnly {
+		if _, v := Settle(e.Judge, Text{Command: c, Shell: Bash, Locked: true, Environ: true}); v.ReadOnly {
 			t.Errorf("LEAK %s", c)
 		}
 	}

@@ -221,6 +221,9 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 			out.kind, out.multi, out.prefix = wordOpaque, true, ""
 		}
 	}
+	if out.kind >= wordGlob && (out.prefix == "" || out.prefix[0] != '/' && out.prefix[0] != '~') {
+		j.usesDir = j.usesDir || !j.remote
+	}
 	if out.kind == wordGlob {
 		if out.quoted && strings.Contains(out.text, "[") && !plainClass(w) {
 			note("a class of a pattern that is put together from parts")

@@ -222,7 +222,7 @@ func (j *judge) provesInfo(name string, argv []word) bool {
 		return false
 	}
 	j.addNeeds(probe.needs...)
-	j.lockOnly = j.lockOnly || probe.lockOnly
+	j.lockOnly, j.usesDir = j.lockOnly || probe.lockOnly, j.usesDir || probe.usesDir
 	j.prove(name)
 	return true
 }
@@ -401,6 +401,7 @@ func wrapXargs(j *judge, name string, argv []word) {
 			plain = false
 		}
 	}
+	j.usesDir = j.usesDir || !j.remote
 	nul = nul && !slices.ContainsFunc(argv[1:i], func(w word) bool { return strings.HasPrefix(w.text, "-d") || strings.HasPrefix(w.text, "--d") })
 	pids := feedsPids(j)
 	whole := nul // names may contain blanks and newlines; whole says that each input name is exactly one argument
@@ -682,6 +683,7 @@ func wrapTest(j *judge, name string, argv []word) {
 		args = args[:len(args)-1]
 	}
 	for i, w := range args {
+		j.usesDir = j.usesDir || !j.remote && w.text != "" && strings.IndexByte("/-0123456789", w.text[0]) < 0
 		if w.kind == wordGlob && (w.multi || w.mayBeOption()) || w.kind == wordOpaque && w.multi {
 			j.add(Low, EffectUnknown, "`%s` with a word that is only known when it runs", name)
 			return

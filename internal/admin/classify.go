@@ -40,7 +40,7 @@ func Classify(s cli.Streams, k Classification) error {
 
 // textOf returns the text that the flags describe, without a command.
 func textOf(lock, shell, dir string) (risk.Text, error) {
-	t := risk.Text{Dir: dir}
+	t := risk.Text{Dir: dir, Environ: true}
 	switch lock {
 	case "enforced":
 		t.Locked = true
@@ -105,7 +105,8 @@ func classify(from io.Reader, to io.Writer, engine *risk.Engine, t risk.Text, js
 				command = *row.Command
 			}
 			t.Command = command
-			if eerr := enc.Encode(engine.Judge(t)); eerr != nil {
+			_, v := risk.Settle(engine.Judge, t) // as the bot plans it
+			if eerr := enc.Encode(v); eerr != nil {
 				return eerr
 			}
 		}

@@ -104,8 +104,10 @@ func (k *call) runMerged(ctx context.Context, sink tools.Sink) (tools.Result, er
 	out.event(tools.Started, k.args.Command)
 	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errTimeout)
 	defer cancel()
-	if err := k.checkUnchanged(wctx); err != nil {
-		return tools.Result{}, err
+	if !k.read { // only the directory matters to a read, and Start checks it
+		if err := k.checkUnchanged(wctx); err != nil {
+			return tools.Result{}, err
+		}
 	}
 	both := &headTail{truncate.NewWriter(), out}
 	spec := k.spec()

@@ -101,9 +101,9 @@ func far(t *testing.T) (*farLocked, *tools.Registry, string) {
 
 func TestAReadOfAKnownDirectoryIsPlannedWithoutAsking(t *testing.T) {
 	f, reg, dir := far(t)
-	for _, command := range []string{"uptime", "cat plain", "cat link"} {
+	for command, want := range map[string]string{"uptime": "/", "cat plain": dir, "cat link": dir} {
 		p, err := plan(t, reg, call(command))
-		if err != nil || p.Action.Shell == "" || p.Action.Dir != dir || len(f.asked) > 0 {
+		if err != nil || p.Action.Shell == "" || p.Action.Dir != want || len(f.asked) > 0 {
 			t.Fatalf("%s: %v %+v, asked %q", command, err, p.Action, f.asked)
 		}
 	}

@@ -183,6 +183,9 @@ type call struct {
 	// supports it, under a lock that permits what needs lists.
 	read  bool
 	needs []risk.Need
+	env   []string // what the proof wants in its environment
+	// anywhere means that it runs in "/", and that no name in it is relative.
+	anywhere bool
 	// dir and boundText are what binding was made from; boundText is "" if the files that the
 	// command names do not matter.
 	dir, boundText string
@@ -439,15 +442,20 @@ func (k *call) planRead(ctx context.Context, c tools.Call, a *approvals.Action, 
 		probe.Shell = "bash"
 	}
 	text := probe.Text()
+	text.Environ = true
 	text.Reach = func(risk.Hop) bool { return true } // the gate decides whether this person may connect there
-	v := k.t.cfg.Classify(text)
+	text, v := risk.Settle(k.t.cfg.Classify, text)
 	k.read = v.Proves(text.Command, text.Locked) && (k.caps.Lock.By == "" || k.caps.Lock.Holds(*Lock(v.Needs))) // else it would be refused
+	if k.read && v.Anywhere {
+		k.binding, k.anywhere = binding{workDir: workDir{dir: text.Dir}}, true
+	}
 	if k.read && !k.linksLater {
 		private, err := k.linksToPrivate(ctx, text.Command, seen)
 		k.read = !private && err == nil
 	}
 	if k.read {
-		a.Locked, a.Shell, k.needs = probe.Locked, probe.Shell, v.Needs
+		a.Locked, a.Shell, k.needs, k.env = probe.Locked, probe.Shell, v.Needs, v.Environ
+		a.Env[approvals.ProcessFact] = environmentHash(k.environ())
 	}
 	return k.read
 }
@@ -455,7 +463,7 @@ func (k *call) planRead(ctx context.Context, c tools.Call, a *approvals.Action, 
 // maxFollowed bounds how many names of a read are followed.
 const maxFollowed = 64
 
-// linksToPrivate reports whether a name in a proven text links to a file that may not be shown
+// linksToPrivate reports whether a name in a proven text is a pipe, or links to a file that may not be shown
 // without approval, because the proof knows only the names. A name that cannot be examined counts
 // as such; the error means that the target did not answer.
 func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (bool, error) {
@@ -472,16 +480,11 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (boo
 		return true, err
 	}
 	l.Files = slices.DeleteFunc(l.Files, func(f named.File) bool { return slices.Contains(lookers, f.Reader) })
-	for _, name := range k.operands(l) {
-		if seen[name].takes() {
-			return true, nil
-		}
-	}
-	for i, p := range found {
-		if p == "" || p == path.Clean(names[i]) || p == names[i] {
-			continue
-		}
-		if !k.mayShow(p) {
+	opened := k.operands(l)
+	for i, st := range found {
+		switch p := st.Path; {
+		case p == "", slices.Contains(streams, names[i]):
+		case slices.Contains(opened, names[i]) && takes(st), p != path.Clean(names[i]) && p != names[i] && !k.mayShow(p):
 			return true, nil
 		}
 	}
@@ -492,9 +495,9 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (boo
 var lookers = []string{"ls", "stat", "readlink", "realpath", "test", "[", "find", "du", "file", "namei", "lsof", "fuser", "df", "lsblk"}
 
 // takes reports whether reading takes something away from others: what waits in a named pipe, or what somebody types.
-func (r statResult) takes() bool {
+func takes(st backend.FileInfo) bool {
 	const special = fs.ModeNamedPipe | fs.ModeCharDevice
-	return r.err == nil && r.st.Mode&special != 0 && !slices.Contains(append(lock.Sinks(), "/dev/random", "/dev/urandom"), r.st.Path)
+	return st.Mode&special != 0 && !slices.Contains(append(lock.Sinks(), "/dev/random", "/dev/urandom"), st.Path)
 }
 
 // operands are the absolute paths that a text may name.
@@ -513,6 +516,7 @@ func (k *call) operands(l named.List) []string {
 			names = append(names, k.caps.Home+"/"+rest)
 		case path.IsAbs(f.Name):
 			names = append(names, f.Name)
+		case k.anywhere:
 		default:
 			for _, b := range bases {
 				names = append(names, strings.TrimSuffix(b, "/")+"/"+f.Name)
@@ -522,16 +526,19 @@ func (k *call) operands(l named.List) []string {
 	return names
 }
 
+// streams are the names of a program's own input, which lead elsewhere in each process.
+var streams = []string{"/dev/stdin", "/dev/fd/0"}
+
 // mayShow reports whether a file may be shown without approval.
 func (k *call) mayShow(name string) bool {
 	look, err := approvals.Reading(name)
 	return err == nil && k.t.cfg.Classify(risk.Text{Command: look, Dir: "/", Locked: true, Shell: risk.Bash}).Proves(look, true)
 }
 
-// resolve resolves the links in paths, "" for one that does not exist, in a single query if the
-// target supports it, and in none if all were seen.
-func resolve(ctx context.Context, fsys backend.FileSystem, names []string, seen looks) ([]string, error) {
-	out := make([]string, len(names))
+// resolve looks at what paths lead to, in a single query if the target supports it, and in none if all were
+// seen. What does not exist has no path.
+func resolve(ctx context.Context, fsys backend.FileSystem, names []string, seen looks) ([]backend.FileInfo, error) {
+	out := make([]backend.FileInfo, len(names))
 	if s, ok := fsys.(backend.Surveyor); ok {
 		var ask []string
 		for _, name := range names {
@@ -550,21 +557,18 @@ func resolve(ctx context.Context, fsys backend.FileSystem, names []string, seen 
 		}
 		for i, name := range names {
 			if r := seen[name]; r.err == nil {
-				out[i] = r.st.Path
+				out[i] = r.st
 			}
 		}
 		return out, nil
 	}
 	for i, name := range names {
-		p, err := fsys.Resolve(ctx, name)
+		st, err := fsys.Stat(ctx, name)
 		switch {
 		case errors.Is(err, backend.ErrLost) || ctx.Err() != nil:
 			return nil, err
 		case err == nil:
-			out[i] = p
-			st, err := fsys.Stat(ctx, p)
-			st.Path = p
-			seen[name] = statResult{st, err}
+			out[i] = st
 		}
 	}
 	return out, nil
@@ -608,7 +612,7 @@ func Lock(needs []risk.Need) *backend.Lock {
 }
 
 // environ returns the whole environment of a command that runs as a process.
-func (k *call) environ() []string { return backend.Environ(k.caps) }
+func (k *call) environ() []string { return append(backend.Environ(k.caps), k.env...) }
 
 // errTimeout is the cause of a wait that timed out.
 var errTimeout = errors.New("the wait is over")
