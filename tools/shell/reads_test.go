@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -148,6 +149,65 @@ func TestAReadThatHitsItsLockSaysSo(t *testing.T) {
 	}
 	if specs := target.Specs(); specs[len(specs)-1].Lock != nil || !strings.Contains(specs[len(specs)-1].Shell, "ls") {
 		t.Errorf("%+v", specs[len(specs)-1])
+	}
+}
+
+// A read that names no files of its directory runs in "/", and with the variables that its proof wants.
+func TestAReadRunsWhereItsProofHolds(t *testing.T) {
+	for _, tc := range []struct{ command, dir, env string }{
+		{"firewall-cmd --state", "/", ""},
+		{"ls -l", "/srv/repo", ""},
+		{"uptime", "/", ""},
+		{"psql -c 'select 1'", "/", "PGOPTIONS=-c search_path=pg_catalog -c default_transaction_read_only=on"},
+	} {
+		target := &withLock{}
+		c := shell.Config{Target: target, Dir: "/srv/repo"}
+		for tool, reg := range map[string]*tools.Registry{"run_shell": registry(t, shell.New(c)), "bash": registry(t, shell.NewBash(c))} {
+			p, err := planOf(t, reg, tool, tc.command)
+			if err != nil || p.Action.Shell == "" || p.Action.Dir != tc.dir || !risk.Judge(p.Action.Text()).Proves(tc.command, true) {
+				t.Errorf("%s: %s: %+v (%v)", tool, tc.command, p.Action, err)
+				continue
+			}
+			if out := toolstest.RunPlan(t.Context(), t, reg, p); out.Err != nil {
+				t.Errorf("%s: %s: %v", tool, tc.command, out.Err)
+			}
+			specs := target.Specs()
+			s := specs[len(specs)-1]
+			extra := slices.DeleteFunc(slices.Clone(s.Env), func(v string) bool { return !strings.HasPrefix(v, "PG") })
+			if s.Dir != tc.dir || strings.Join(extra, "") != tc.env {
+				t.Errorf("%s: %s ran in %s with %q", tool, tc.command, s.Dir, extra)
+			}
+		}
+		reg := registry(t, shell.New(c))
+		for _, command := range []string{"ls; firewall-cmd --state", "cd /srv/repo && firewall-cmd --state", "PGOPTIONS=x psql -c 'select 1'"} {
+			if p, err := planOf(t, reg, "run_shell", command); err != nil || p.Action.Shell != "" {
+				t.Errorf("%s is planned as a read: %+v (%v)", command, p.Action, err)
+			}
+		}
+	}
+}
+
+// Reading a pipe takes away what was queued in it.
+func TestANamedPipeIsNoRead(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "queue"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("queue", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	plainly := local.New(local.Options{Dir: dir})
+	for name, target := range map[string]backend.Target{"local": plainly, "surveyed": &surveyed{Target: plainly}} {
+		reg := registry(t, shell.NewBash(shell.Config{Target: target, Dir: dir}))
+		for command, read := range map[string]bool{
+			"cat queue": false, "cat link": false, "head -1 < queue": false, "cat " + dir + "/queue": false, "grep -h x /etc/hosts queue": false, "cat /dev/null": true, "echo x | cat /dev/stdin": true, "cat /etc/hosts": true,
+			"cd " + dir + " && cat queue": false,
+		} {
+			p, err := planOf(t, reg, "bash", command)
+			if err != nil || (p.Action.Shell != "") != read {
+				t.Errorf("%s: %q: shell %q (%v)", name, command, p.Action.Shell, err)
+			}
+		}
 	}
 }
 
