@@ -122,7 +122,7 @@ func TestWidthsContainOneAnother(t *testing.T) {
 		v := map[bool]map[Shell]Verdict{false: {}, true: {}}
 		for _, held := range []bool{false, true} {
 			for _, shell := range []Shell{AnyShell, POSIX, Bash} {
-				v[held][shell] = Judge(Text{Command: c, Dir: "/srv/app", Locked: held, Shell: shell, Reach: known})
+				_, v[held][shell] = Settle(Judge, Text{Command: c, Dir: "/srv/app", Locked: held, Environ: true, Shell: shell, Reach: known})
 			}
 			if v[held][AnyShell].ReadOnly && !v[held][POSIX].ReadOnly || v[held][POSIX].ReadOnly && !v[held][Bash].ReadOnly {
 				t.Errorf("%s: proven for a shell that is less known, and not for bash", c)

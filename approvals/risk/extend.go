@@ -91,9 +91,11 @@ func New(ext Extension) (*Engine, error) {
 	return e, nil
 }
 
-// Classify judges a text that bash runs without a lock.
+// Classify judges a text that bash runs without a lock, where the bot's own reads run: see [Settle] and
+// [Text.Environ].
 func (e *Engine) Classify(command string) Verdict {
-	return e.Judge(Text{Command: command, Shell: Bash})
+	_, v := Settle(e.Judge, Text{Command: command, Environ: true, Shell: Bash})
+	return v
 }
 
 // Judge judges a text for the place where it will run. [Classify] explains what a proof means. Judge

@@ -196,6 +196,11 @@ func (k *explainer) judge(ctx context.Context, q Question) (policy.Input, policy
 		return policy.Input{}, policy.Decision{}, err
 	}
 	a.Locked = q.Lock == "enforced" && a.Pane == ""
+	if a.Kind == approvals.KindShell && a.Private() {
+		a.Env = map[string]string{approvals.ProcessFact: "as its plan makes it"}
+		text, _ := risk.Settle(k.rules.Engine.Judge, a.Text())
+		a.Dir = text.Dir
+	}
 	by := chat.User{ID: chat.UserID(q.User)}
 	g := gate.New(gate.Config{
 		DB: mem.Open(), Policy: func() *policy.Policy { return k.rules.Policy }, Classify: k.rules.Engine.Judge,
