@@ -120,8 +120,15 @@ func TestTheCommandLineIsAClient(t *testing.T) {
 	ok("sessions")
 	refused("-o is \"xml\"", "threads", "-o", "xml")
 	var tokens []struct{ ID, Scope string }
-	if err := json.Unmarshal([]byte(ok("tokens", "-o", "json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].Scope != "full" {
-		t.Errorf("%+v %v", tokens, err)
+	if err := json.Unmarshal([]byte(ok("tokens", "-o", "json")), &tokens); err != nil || len(tokens) != 2 || tokens[0].Scope != "full" || tokens[1].Scope != "ask" {
+		t.Fatalf("%+v %v", tokens, err)
+	}
+	if got := ok("tokens", "--of", "alice"); !strings.Contains(got, tokens[1].ID) {
+		t.Errorf("the operator sees\n%s", got)
+	}
+	ok("tokens", "end", tokens[1].ID)
+	if got := ok("tokens"); strings.Contains(got, tokens[1].ID) || !strings.Contains(got, tokens[0].ID) {
+		t.Errorf("after the end of one:\n%s", got)
 	}
 	out := ok("login", "--print", "--scope", "read", "--days", "1", strings.TrimSpace(ok("login", "alice")))
 	for line := range strings.FieldsSeq(out) {
