@@ -97,7 +97,7 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 	if out, errs := claude.asks(claude.event("ls", nil)); !strings.Contains(out, `"deny"`) || !strings.Contains(out, "not signed in") {
 		t.Errorf("before anybody has signed in: %q %q", out, errs)
 	}
-	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
+	if _, errs, code := b.run("", "login", "--scope", "full", b.link(t, "alice")); code != 0 {
 		t.Fatal(errs)
 	}
 	bob := b.login("bob")
@@ -493,7 +493,7 @@ func newBotWithClient(t *testing.T) *bot {
 	if !b.start() {
 		t.Fatalf("the bot does not start:\n%s", b.log)
 	}
-	if _, errs, code := b.run("", "login", b.link(t, "alice")); code != 0 {
+	if _, errs, code := b.run("", "login", "--scope", "full", b.link(t, "alice")); code != 0 {
 		t.Fatal(errs)
 	}
 	return b
