@@ -519,10 +519,12 @@ func TestTheAccountThatLooksHasItsOwnTerminals(t *testing.T) {
 	text := `tmux() { command tmux -S "$TMPDIR/own" "$@"; }
 tmux -f /dev/null new-session -d -s a 'command tmux -S "$TMPDIR/own" set-buffer "from within"; exec sleep 60'
 for i in 1 2 3 4 5 6 7 8 9 10; do tmux show-buffer 2>/dev/null && break; sleep 0.2; done; echo
-tmux kill-server; echo "$SHELL ${XDG_RUNTIME_DIR-none}"`
+tmux kill-server
+SSH_ORIGINAL_COMMAND='echo "$SHELL ${XDG_RUNTIME_DIR-none}"; exit 7' XDG_RUNTIME_DIR=/run/user/0 ` + b.dir + "/host" + enroll.Runner + ` watch # where the kernel can't ask another guard
+echo "$?"`
 	p, err := warranttest.Start(t.Context(), b.target, backend.Spec{Shell: text, Stdout: &out, Env: []string{"PATH=/usr/bin:/bin", "SHELL=/bin/sh", "TMPDIR=" + filepath.Join(b.dir, "host", wire.State, watch)}})
 	must(t, err)
-	if _, err := p.Wait(); err != nil || !strings.HasPrefix(out.String(), "from within\n") {
+	if _, err := p.Wait(); err != nil || out.String() != "from within\n/bin/sh none\n7\n" {
 		t.Fatalf("%q %v", out.String(), err)
 	}
 }

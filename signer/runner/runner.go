@@ -134,8 +134,9 @@ func watch(command string) (code int, err error) {
 		return 0, err
 	}
 	end := make([]byte, 1)
-	if _, err := r.Read(end); err != nil {
-		return 1, nil //nolint:nilerr // the guard has said why
+	if _, err := r.Read(end); err != nil { // it became the command, or has said why there is none
+		_ = c.Wait()
+		return c.ProcessState.ExitCode(), nil
 	}
 	return int(end[0]), nil
 }
@@ -162,7 +163,11 @@ func guard(command string) error {
 			}
 		}
 	}
-	return lock.Serve(dir, c, began, func(code int) { _, _ = end.Write([]byte{byte(code)}) })
+	err = lock.Serve(dir, c, began, func(code int) { _, _ = end.Write([]byte{byte(code)}) })
+	if errors.Is(err, lock.ErrUnsupported) { // a kernel that can't ask has no terminals here
+		return lock.Exec(dir, c.Path, c.Args, c.Env)
+	}
+	return err
 }
 
 // environ is the environment of a command that looks: nothing that leads to a service of the account.
