@@ -123,21 +123,25 @@ func (l looker) argv(text string) []string {
 	return []string{l.open.Caps.Bash, "--noprofile", "--norc", "-c", text}
 }
 
-// judge judges a read, which may reach what the requester may use.
-func (l looker) judge(text string) risk.Verdict {
-	return l.machine.opts.Classify(risk.Text{Command: text, Dir: l.action.Dir, Locked: l.locked(), Shell: risk.Bash, Reach: l.machine.reaches(l.by)})
+// judge judges a read, which may reach what the requester may use, and says in which directory it runs.
+func (l looker) judge(text string) (dir string, v risk.Verdict) {
+	t, v := risk.Settle(l.machine.opts.Classify, risk.Text{Command: text, Dir: l.action.Dir, Locked: l.locked(), Environ: true, Shell: risk.Bash, Reach: l.machine.reaches(l.by)})
+	return t.Dir, v
 }
 
-func (l looker) proves(text string) bool { return l.judge(text).Proves(text, l.locked()) }
+func (l looker) proves(text string) bool {
+	_, v := l.judge(text)
+	return v.Proves(text, l.locked())
+}
 
 // Read implements impact.Runner.
 func (l looker) Read(ctx context.Context, command string) (string, int, error) {
-	v := l.judge(command)
+	dir, v := l.judge(command)
 	if !v.Proves(command, l.locked()) {
 		return "", 0, errUnproven
 	}
 	out := &firstBytes{max: impact.Output}
-	s := backend.Spec{Argv: l.argv(command), Dir: l.action.Dir, Stdout: out}
+	s := backend.Spec{Argv: l.argv(command), Dir: dir, Env: v.Environ, Stdout: out}
 	if l.locked() {
 		s.Lock = shell.Lock(v.Needs)
 	}
@@ -166,7 +170,7 @@ var (
 )
 
 func (l looker) start(ctx context.Context, purpose door.Purpose, s backend.Spec) (int, error) {
-	s.Env = backend.Environ(l.open.Caps)
+	s.Env = append(backend.Environ(l.open.Caps), s.Env...)
 	p, err := door.Start(ctx, l.machine.Target, purpose, l.rules, s)
 	if err != nil {
 		return 0, err
@@ -185,13 +189,14 @@ func (l looker) start(ctx context.Context, purpose door.Purpose, s backend.Spec)
 func (l looker) rehearse(ctx context.Context) (rehearsal.Report, error) {
 	none := func(why string) (rehearsal.Report, error) { return rehearsal.Report{}, rehearsal.NoneError{Why: why} }
 	text := string(l.action.Bytes)
+	_, v := l.judge(text)
 	if err := l.rules(door.Rehearsal); err != nil {
 		return none(err.Error())
 	}
 	switch {
 	case l.action.User != l.open.Caps.User:
 		return none("it runs as a different account")
-	case slices.Contains(l.judge(text).Effects, risk.EffectSecrets):
+	case slices.Contains(v.Effects, risk.EffectSecrets):
 		return none("it reads secrets")
 	case l.action.Session != "" && !impact.Portable(text):
 		return none("it uses variables of its terminal")
