@@ -112,4 +112,20 @@ loginctl enable-linger looks; su looks -c 'tmux -S /tmp/before new-session -d'; 
 	if out, err := login("true"); err == nil || !strings.Contains(out, "ermission denied") {
 		t.Errorf("a key without a certificate: %v %s", err, out)
 	}
+	// It can be enrolled again, and not while something else gives it rights.
+	for _, tc := range []struct{ before, after, want string }{
+		{"true", "true", ""},
+		{"echo 'looks ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/looks", "rm /etc/sudoers.d/looks", "has sudo rules"},
+		{"echo '* * * * * true' >/var/spool/cron/crontabs/looks", "rm /var/spool/cron/crontabs/looks", "has a crontab"},
+		{": >/etc/at.deny; echo true | su -s /bin/sh looks -c 'at now + 1 day'", "atrm $(atq | grep looks | cut -f1)", "has jobs of at"},
+		{"usermod -aG sudo looks", "gpasswd -d looks sudo", "in the group sudo"},
+		{"echo looks >/etc/cron.allow", "rm /etc/cron.allow", "/etc/cron.allow"},
+		{"mkdir -p /home/changes/.ssh; sed -i '/AuthorizedKeys.* none/d' /etc/ssh/sshd_config.d/00-countersign.conf; cp /home/looks/.ssh/authorized_keys /home/changes/.ssh/", "true", "these keys open accounts"},
+	} {
+		inside("", tc.before)
+		if out, err := try(text, "sh"); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
+			t.Errorf("after %s: %v %s; want %q", tc.before, err, out, tc.want)
+		}
+		inside("", tc.after)
+	}
 }

@@ -48,8 +48,8 @@ for account in $runas; do
 	[ -z "$keep" ] || continue
 	home=$(getent passwd "$account" | cut -d: -f6)
 	files=$(setting "$account" authorizedkeysfile)
-	if [ -z "$files" ] || [ "$files" = none ]; then files='.ssh/authorized_keys .ssh/authorized_keys2'; fi # what they were before
-	for file in $files; do
+	for file in ${files:-.ssh/authorized_keys .ssh/authorized_keys2}; do
+		[ "$file" != none ] || continue
 		file=$(printf '%s' "$file" | sed "s|%h|$home|g; s|%u|$account|g")
 		case $file in /*) ;; *) file=$home/$file ;; esac
 		[ ! -s "$root$file" ] || others="$others
@@ -68,11 +68,14 @@ for group in $(id -Gn "$watch"); do
 done
 if [ -z "$root" ]; then
 	! sudo -n -l -U "$watch" 2>/dev/null | grep -q 'may run the following' || fail "the read-only account $watch has sudo rules; remove them"
-	! crontab -l -u "$watch" >/dev/null 2>&1 || fail "the read-only account $watch has a crontab; remove it with: crontab -r -u $watch"
+	for tab in "/var/spool/cron/crontabs/$watch" "/var/spool/cron/$watch"; do
+		[ ! -e "$tab" ] || fail "the read-only account $watch has a crontab; delete $tab"
+	done
 	! atq 2>/dev/null | grep -qw "$watch" || fail "the read-only account $watch has jobs of at; remove them with atrm"
 	for tool in cron at; do
 		! grep -qsx "$watch" "/etc/$tool.allow" || fail "the read-only account $watch is in /etc/$tool.allow; take it out"
-		[ -e "/etc/$tool.allow" ] || grep -qsx "$watch" "/etc/$tool.deny" || echo "$watch" >>"/etc/$tool.deny"
+		# Where there is no list, making one could let others in.
+		[ -e "/etc/$tool.allow" ] || [ ! -e "/etc/$tool.deny" ] || grep -qx "$watch" "/etc/$tool.deny" || echo "$watch" >>"/etc/$tool.deny"
 	done
 	if command -v systemctl >/dev/null 2>&1; then
 		loginctl disable-linger "$watch" 2>/dev/null || :
