@@ -75,8 +75,8 @@ func trusted(keys, witnesses, logs []string) (t Trust, err error) {
 	for _, k := range keys {
 		owner, digest, ok := strings.Cut(k, "=")
 		digest = strings.ToLower(digest)
-		if !ok || owner == "" || len(digest) < 12 || strings.Trim(digest, "0123456789abcdef") != "" {
-			return t, fmt.Errorf("--key is %q; write it like web:alice=DIGEST, with 12 digits or more of the digest that the console shows", k)
+		if !ok || owner == "" || len(digest) < 20 || strings.Trim(digest, "0123456789abcdef") != "" {
+			return t, fmt.Errorf("--key is %q; write it like web:alice=DIGEST, with 20 digits or more of the digest that the console shows", k)
 		}
 		if t.Keys == nil {
 			t.Keys = map[string][]string{}

@@ -45,7 +45,7 @@ type Finding struct {
 // Trust is what somebody who verifies knows by themselves. The zero Trust takes the passkeys that the
 // archive has, and checks the signature of no witness.
 type Trust struct {
-	// Keys are the digests of the only passkeys that count, or their first 12 digits or more, by
+	// Keys are the digests of the only passkeys that count, or their first 20 digits or more, by
 	// their owners.
 	Keys map[string][]string
 	// Witnesses must each have signed the record.

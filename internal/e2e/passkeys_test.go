@@ -179,7 +179,7 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 		t.Errorf("verify says %d %s%s", code, out, errs)
 	}
 	touched(t, archive)
-	if out, _, code := b.run("", "verify", "--key", "web:alice=000000000000", archive); code != 1 || !strings.Contains(out, "that you didn't name") {
+	if out, _, code := b.run("", "verify", "--key", "web:alice=00000000000000000000", archive); code != 1 || !strings.Contains(out, "that you didn't name") {
 		t.Errorf("verify with another key says %d %s", code, out)
 	}
 }
