@@ -132,5 +132,5 @@ var (
 	keyBegins = lazy(`\A-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----`)
 	// keyLine is a line of a key: its end, one word, a header, or blank. In a string of JSON, and where it
 	// was made one line, what separates lines is something else.
-	keyLine = lazy(`\A(?:[ \t\r\n]|\\+[nr])*(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?:[A-Za-z0-9+/]+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]*)(?:\r?\n|\\+[nr]|\z|["'])|[A-Za-z0-9+/]{20,}={0,2}(?:[ \t]|\z))`)
+	keyLine = lazy(`\A(?:[ \t\r\n]|\\+[nr])*(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?:[A-Za-z0-9+/_.-]+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]*)(?:\r?\n|\\+[nr]|\z|["'])|[A-Za-z0-9+/]{20,}={0,2}(?:[ \t]|\z))`)
 )

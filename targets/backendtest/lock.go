@@ -96,6 +96,10 @@ func Attacks() []Attack {
 	}
 }
 
+// bounded waits until a process has its limits, as all has that it begins from then on: the bot's own lock sets them
+// when it has begun.
+const bounded = "until grep -qx 1000 /proc/$$/oom_score_adj; do :; done; "
+
 // Reads are texts for bash that a lock does not change.
 func Reads() []string {
 	return []string{
@@ -112,8 +116,8 @@ func Reads() []string {
 		"dmesg >/dev/null 2>&1; true", "mount | head -2", "lsblk >/dev/null 2>&1; true", "stat /", "du -s /etc 2>/dev/null; true", "getent passwd root",
 		"printf '%s\\n' a b c | sort -r", "cat <<EOF\nhere\nEOF\ntrue", "ulimit -a >/dev/null", "nproc", "uptime", "lscpu | head -2",
 		"cat /proc/meminfo | head -2", "ls /proc/1/ 2>/dev/null | head -2; true",
-		"test \"$(cat /proc/self/oom_score_adj)\" = 1000", "sh -c 'ulimit -c | grep -qx 0; cat /proc/self/limits' | grep -Eq '^Max core file size +1 '",
-		"for i in 1 2 3; do sh -c 'cat /proc/self/limits'; done | grep -Ec '^Max cpu time +120 ' | grep -qx 3", "python3 -c 'import fcntl; fcntl.flock(open(\"/etc/passwd\"), fcntl.LOCK_SH)'",
+		bounded + "test \"$(cat /proc/self/oom_score_adj)\" = 1000", bounded + "sh -c 'ulimit -c | grep -qx 0; cat /proc/self/limits' | grep -Eq '^Max core file size +1 '",
+		bounded + "for i in 1 2 3; do sh -c 'cat /proc/self/limits'; done | grep -Ec '^Max cpu time +120 ' | grep -qx 3", "python3 -c 'import fcntl; fcntl.flock(open(\"/etc/passwd\"), fcntl.LOCK_SH)'",
 		"test -r /proc/$$/status && grep -q ^Pid:.$$ /proc/$$/status", "setsid -w echo hi", "(sleep 0.05 &); echo hi",
 	}
 }

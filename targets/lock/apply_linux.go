@@ -28,7 +28,7 @@ import (
 // The caller waits for cmd, and calls Close of the guard afterwards. An error means that
 // nothing was started; it is ErrUnsupported where this system has no lock.
 func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
-	f, err := MakeCounting(l, runtime.GOARCH)
+	f, err := Make(l, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,6 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.limited = make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked, so the thread ends with this function
@@ -60,7 +59,6 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 	pid := cmd.Process.Pid
 	g.memory = Memory(l, free()) - uint64(pid) // all that comes from it inherits that and cannot raise it
 	limit(pid, g.memory)
-	close(g.limited)
 	return g, nil
 }
 
@@ -250,6 +248,16 @@ func limit(pid int, memory uint64) {
 		_ = unix.Prlimit(pid, which, &unix.Rlimit{Cur: most, Max: most}, nil)
 	}
 	Expendable(pid)
+	// What it began before that has no limits yet; what it begins from now on inherits them.
+	begun, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	for _, name := range begun {
+		children, _ := os.ReadFile(name) //nolint:gosec // a file of the kernel's
+		for word := range strings.FieldsSeq(string(children)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				limit(child, memory)
+			}
+		}
+	}
 }
 
 // Expendable has the kernel end a process, and what it begins from then on, before others when memory is short; 0 is

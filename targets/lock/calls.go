@@ -53,7 +53,6 @@ const (
 	futexPrivate  = 128
 	// cloneSpaces are the namespaces of clone; CLONE_NEWTIME is a signal's number there.
 	cloneSpaces = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
-	cloneThread = 0x00010000
 	ipcCreate   = 0x200
 	shmReadOnly = 0x1000
 )
@@ -177,13 +176,6 @@ func files(out map[string]rule) {
 	netlink := values(2, refuse(eafnosu), report, netlinkAudit)
 	other := rule{arg: 0, mask: ^uint32(0), in: []uint32{afNetlink}, and: &netlink, then: &rule{arg: 0, mask: ^uint32(0), in: []uint32{afAlg}, yes: refuse(eacces), no: report}}
 	out["socket"] = rule{arg: 0, mask: ^uint32(0), in: []uint32{afUnix}, and: &stream, then: &other}
-}
-
-// counting has the guard told of each process that is begun.
-func counting(out map[string]rule) {
-	out["fork"], out["vfork"] = always(report), always(report)
-	// Threads are of the process.
-	out["clone"] = rule{arg: 0, mask: cloneSpaces, yes: report, then: &rule{arg: 0, mask: cloneThread, yes: allow, no: report}}
 }
 
 // openDirectory is O_DIRECTORY, and on some processors another flag, which does no harm.

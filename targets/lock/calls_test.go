@@ -110,15 +110,6 @@ func TestNoArgumentReachesOthers(t *testing.T) {
 			t.Errorf("%s%v: %#x, want %#x", tc.call, tc.args, got, tc.want)
 		}
 	}
-	f, err := MakeCounting(none, "x86_64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for flags, want := range map[uint64]verdict{17: report, cloneThread | 0x100: allow, cloneThread | 0x10000000: report} {
-		if got := answerOf(t, f, "clone", flags); got != want {
-			t.Errorf("clone %#x: %#x", flags, got)
-		}
-	}
 }
 
 // No terminal can be read: somebody types there. A lock with System reads the system's files and named ones alone.

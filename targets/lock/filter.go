@@ -120,23 +120,14 @@ type Filter struct {
 }
 
 // Make makes the filter of a lock for a processor, as uname -m names it.
-func Make(l backend.Lock, processor string) (Filter, error) { return compile(calls(l), processor) }
-
-// MakeCounting is Make with a report of each process that is begun.
-func MakeCounting(l backend.Lock, processor string) (Filter, error) {
-	all := calls(l)
-	counting(all)
-	return compile(all, processor)
-}
-
-func compile(all map[string]rule, processor string) (Filter, error) {
+func Make(l backend.Lock, processor string) (Filter, error) {
 	m, err := machine(processor)
 	if err != nil {
 		return Filter{}, err
 	}
 	f := Filter{Calls: map[string]uint32{}}
 	rules := map[uint32]rule{}
-	for name, r := range all {
+	for name, r := range calls(l) {
 		nr, ok := m.SyscallNames[name]
 		if !ok {
 			continue // of other processors

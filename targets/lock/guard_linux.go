@@ -37,7 +37,6 @@ type Guard struct {
 	tree       bool              // what is of the process descends from this one; else it is of its session
 	blind      bool              // it cannot look at the process' sockets
 	bound, two bool              // what a blind one let go on: bind, and making a pair of Unix sockets
-	limited    chan struct{}     // closed when the process has its limits; nil when it was born with them
 	memory     uint64            // the bound of the process' data: a number of its own
 	root       string            // of the files that say what systemd starts, for tests
 	told       func(backend.Hit) // of each hit, or nil
@@ -97,9 +96,6 @@ func (g *Guard) Left() bool {
 // maxForks is how many processes and threads a command may begin in a view of files, all in all: a bound for
 // those that only multiply. The guards of targets/remote have it, too.
 const maxForks = 4096
-
-// limitTime is how long the first fork of a process may wait for its limits.
-const limitTime = 10 * time.Second
 
 // settle is how long the kernel may take to hang up.
 const settle = 5 * time.Millisecond
@@ -244,15 +240,8 @@ func (g *Guard) decide(fd int, n *notification) answer {
 		return refusal(eacces)
 	case "fork", "vfork", "clone":
 		if name != "clone" || n.args[0]&cloneSpaces == 0 {
-			if g.forks++; g.files && g.forks > maxForks {
+			if g.forks++; g.forks > maxForks {
 				return refusal(eagain)
-			}
-			if g.limited != nil { // what it begins now inherits them
-				select {
-				case <-g.limited:
-				case <-time.After(limitTime):
-					return refusal(eagain)
-				}
 			}
 			return g.goOn(valid)
 		}
