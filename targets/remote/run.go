@@ -20,6 +20,9 @@ func (p *process) Wait() (backend.Result, error) {
 // Kill implements backend.Process.
 func (p *process) Kill() { p.killOnce.Do(func() { close(p.killed) }) }
 
+// lastLine is how long the output of a program that has ended is waited for where something still holds it open.
+const lastLine = 200 * time.Millisecond
+
 // run owns a started program to its end.
 func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 	defer close(p.over)
@@ -29,6 +32,7 @@ func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 	var cerr error
 	// The program may know what the end of its streams looks like, so the transport has to say that it has ended.
 	told, ended, over := p.done, make(<-chan struct{}), false
+	var last <-chan time.Time
 	for closed != nil && !over && !p.res.Killed {
 		select {
 		case <-told:
@@ -37,6 +41,10 @@ func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 				ended = e.Ended()
 			}
 		case <-ended:
+			// Its last line may still be on its way, after one like it that the program has printed.
+			ended = nil
+			last = time.After(lastLine)
+		case <-last:
 			over = true
 		case end := <-closed:
 			closed, cerr = nil, end.err

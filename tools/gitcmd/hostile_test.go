@@ -135,7 +135,7 @@ func TestTheCardNamesThePrograms(t *testing.T) {
 	b.sh(`git config core.sshCommand 'evil --ssh'; git config remote.origin.receivepack "evil
 fake: line"; printf '#!/bin/sh\n' > .git/hooks/pre-push; chmod +x .git/hooks/pre-push`)
 	p := b.must("git_push", `{}`)
-	for _, want := range []string{`"core.sshcommand" = "evil --ssh"`, `"remote.origin.receivepack" = "evil\nfake: line"`, b.repo + "/.git/hooks/pre-push, SHA-256"} {
+	for _, want := range []string{`"core.sshcommand" = "evil --ssh"`, `"remote.origin.receivepack" = "evil\nfake: line"`, b.repo + "/.git/hooks/pre-push, its content"} {
 		if !strings.Contains(face(p.Action), want) {
 			t.Errorf("the card lacks %q:\n%s", want, face(p.Action))
 		}

@@ -35,8 +35,8 @@ type fakeRunner struct {
 // proves judges as a bot does whose target has a lock, and whose configuration lists the
 // places of these tests.
 func proves(text string) bool {
-	t := risk.Text{Command: text, Shell: risk.Bash, Locked: true, Reach: func(risk.Hop) bool { return true }}
-	return risk.Judge(t).Proves(text, true)
+	_, v := risk.Settle(risk.Judge, risk.Text{Command: text, Dir: "/srv", Shell: risk.Bash, Locked: true, Environ: true, Reach: func(risk.Hop) bool { return true }})
+	return v.Proves(text, true)
 }
 
 func (f *fakeRunner) Read(ctx context.Context, command string) (string, int, error) {
