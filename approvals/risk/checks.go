@@ -174,16 +174,13 @@ func repeats(pattern string) int {
 	return n
 }
 
-// checkDeep refuses recursion into directories with secrets.
+// checkDeep refuses to compare directories with secrets: without -r, their own files are compared all the same.
 func checkDeep(j *judge, c *call) {
-	if !c.has("-r", "--recursive") {
-		return
-	}
 	for _, w := range c.operands {
-		if j.refuseTree(c.root.name, w, true) || c.has("-q", "--brief") {
+		if c.has("-r", "--recursive") && j.refuseTree(c.root.name, w, true) || c.has("-q", "--brief") {
 			return
 		}
-		if j.treeHasSecrets(w.text) {
+		if pipe := w.kind == wordAtom && w.prefix == "/dev/fd/"; !pipe && j.treeHasSecrets(w.text) {
 			j.add(Medium, EffectSecrets, "`%s` shows everything below %s, where secrets are", c.root.name, w.text)
 			return
 		}

@@ -51,6 +51,11 @@ func Read() (Env, File, error) {
 	if err == nil {
 		err = fromFiles(f.variables())
 	}
+	for _, p := range e.files(f) {
+		if strings.ContainsAny(p, patternChars) && err == nil {
+			err = Errorf("%s can't be kept secret: rename it, without %s in its path", p, patternChars)
+		}
+	}
 	f.Risk.Secrets = append(f.Risk.Secrets, e.Places(f)...)
 	return e, f, err
 }

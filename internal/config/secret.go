@@ -87,8 +87,11 @@ func (e Env) Places(f File) []string {
 			out = append(out, real)
 		}
 	}
-	return slices.DeleteFunc(out, func(p string) bool { return strings.ContainsAny(p, "*?[\\") })
+	return slices.DeleteFunc(out, func(p string) bool { return strings.ContainsAny(p, patternChars) })
 }
+
+// patternChars mean something else in a list of secrets.
+const patternChars = `*?[\`
 
 // Secrets are the values that are to be taken out of every text: those of the environment, and what the
 // configuration names.

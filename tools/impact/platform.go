@@ -175,7 +175,8 @@ func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
 		if f == "" || f == "-" || strings.Contains(f, "://") || !ok {
 			continue
 		}
-		out, ok := p.output(ctx, "head -c 262144 -- "+p.where(argv.Word{Text: f, Source: src}))
+		at := p.where(argv.Word{Text: f, Source: src})
+		out, ok := p.output(ctx, "test -f "+at+" && head -c 262144 -- "+at) // reading a pipe takes away what waits there
 		if !ok {
 			continue
 		}

@@ -166,7 +166,10 @@ func (s simulator) Simulate(_ context.Context, sim Simulation) (string, int, err
 func TestManifestsArePredictedByTheirCluster(t *testing.T) {
 	for command, want := range map[string]string{
 		"kubectl apply -n shop --context c1 -f web.yaml":                   "kubectl apply --namespace=shop --context=c1 --filename=/srv/app/web.yaml --dry-run=server",
-		"kubectl create -f k8s/ --context c1":                              "kubectl create --filename=/srv/app/k8s/ --context=c1 --dry-run=server",
+		"kubectl create -f b.yaml --context c1":                            "kubectl create --filename=/srv/app/b.yaml --context=c1 --dry-run=server",
+		"kubectl create -f k8s/ --context c1":                              "", // which may hold a Secret
+		"kubectl apply -f a*.yaml":                                         "",
+		"kubectl apply -f '/srv/app/[a].yaml'":                             "",
 		"kubectl apply --server-side -f /etc/a.yaml --context=c1":          "kubectl apply --server-side --filename=/etc/a.yaml --context=c1 --dry-run=server",
 		"kubectl replace -f a.yaml --validate=warn":                        "kubectl replace --filename=/srv/app/a.yaml --validate=warn --dry-run=server",
 		"kubectl apply -f a.yaml --validate=--dry-run=none":                "kubectl apply --filename=/srv/app/a.yaml --validate=--dry-run=none --dry-run=server",
@@ -190,7 +193,7 @@ func TestManifestsArePredictedByTheirCluster(t *testing.T) {
 		"kubectl --dry-run=server apply -f a.yaml --context c1 --all=true": "",
 	} {
 		var ran [][]string
-		s := simulator{&fakeRunner{t: t, replies: map[string]reply{"head": {out: ""}}}, "deployment.apps/web configured (server dry run)\nservice/web created (server dry run)\n", &ran}
+		s := simulator{&fakeRunner{t: t, replies: map[string]reply{"realpath": {}, "-f /srv/app/k8s": {exit: 1}}}, "deployment.apps/web configured (server dry run)\nservice/web created (server dry run)\n", &ran}
 		got := Of(t.Context(), shell(command), proves, s)
 		text := ""
 		for _, argv := range ran {
@@ -209,7 +212,7 @@ func TestOnlyAClusterThatAReadMayAskIsAskedForASimulation(t *testing.T) {
 	}
 	for options, want := range map[string]int{"": 1, "--context c1": 1, "--context prod": 0, "--cluster=prod": 0, "--context c1 --context prod": 0, "--context=--server=evil": 0} {
 		var ran [][]string
-		Of(t.Context(), shell("kubectl apply -f a.yaml "+options), mine, simulator{&fakeRunner{t: t}, "x created (server dry run)\n", &ran})
+		Of(t.Context(), shell("kubectl apply -f a.yaml "+options), mine, simulator{&fakeRunner{t: t, replies: map[string]reply{"realpath": {}}}, "x created (server dry run)\n", &ran})
 		if len(ran) != want {
 			t.Errorf("%s: %q", options, ran)
 		}
@@ -218,7 +221,7 @@ func TestOnlyAClusterThatAReadMayAskIsAskedForASimulation(t *testing.T) {
 
 func TestWhatAClusterWouldRefuseIsSaid(t *testing.T) {
 	for _, said := range []string{`The Deployment "bad" is invalid: spec.replicas: Invalid value: -1`, "Error from server (Forbidden): no"} {
-		s := simulator{&fakeRunner{t: t}, "service/web created (server dry run)\n" + said + "\n", nil}
+		s := simulator{&fakeRunner{t: t, replies: map[string]reply{"realpath": {}}}, "service/web created (server dry run)\n" + said + "\n", nil}
 		if got := Of(t.Context(), shell("kubectl apply -f a.yaml --context c1"), proves, s); got != "the cluster would refuse it: "+said+"\nthe cluster tried it and stored nothing: service/web created" {
 			t.Errorf("%q", got)
 		}

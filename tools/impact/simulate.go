@@ -161,13 +161,16 @@ func (p *probe) simulateManifests(ctx context.Context, c call, scope, verb strin
 		if f.Name != "-f" && f.Name != "--filename" {
 			continue
 		}
-		if f.Value == "" || f.Value == "-" || strings.Contains(f.Value, "://") || strings.ContainsAny(f.Value, ",\"\n") {
-			return false // kubectl takes a list of files and addresses
+		if f.Value == "" || f.Value == "-" || strings.Contains(f.Value, "://") || strings.ContainsAny(f.Value, ",\"\n*?[\\") {
+			return false // kubectl takes a list of files and addresses, and patterns
 		}
 		if !path.IsAbs(f.Value) {
 			f.Value = p.dir + "/" + f.Value
 		}
-		if !p.proves("head -c 1 -- " + quoted(f.Value)) {
+		// A link, a directory or a pipe would show or take something else.
+		f.Value = path.Clean(f.Value)
+		q := quoted(f.Value)
+		if _, plain := p.output(ctx, `test -f `+q+` && test "$(realpath -e -- `+q+`)" = `+q); !plain || !p.proves("head -c 1 -- "+q) {
 			return false
 		}
 		c.Flags[i] = f
