@@ -131,7 +131,7 @@ func TestACodingAgentAsksByItsHook(t *testing.T) {
 			t.Errorf("%s: the bot ran it", program)
 		}
 
-		_, _, answer, _ = h.waits(h.event("rm -rf ./build", nil))
+		_, _, answer, _ = h.waits(h.event("rm -rf ./build-"+program, nil))
 		if st, err := bob.do(http.MethodPost, "/api/threads/"+thread+"/clicks", map[string]any{"id": "deny" + program, "button": bob.card(t, thread, "deny:"), "reason": "after the release"}, nil); err != nil || st != http.StatusOK {
 			t.Fatal(st, err)
 		}

@@ -175,7 +175,7 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 	if _, errs, code := b.run("", "export", thread, "--out", archive); code != 0 {
 		t.Fatal(errs)
 	}
-	if out, errs, code := b.run("", "verify", archive); code != 0 || !strings.Contains(out, "approved by alice and bob; 2 of 2 votes signed") {
+	if out, errs, code := b.run("", "verify", archive); code != 0 || !strings.Contains(out, "approved by web:alice and web:bob; 2 of 2 votes signed") {
 		t.Errorf("verify says %d %s%s", code, out, errs)
 	}
 	touched(t, archive)
