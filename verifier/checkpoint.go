@@ -81,6 +81,6 @@ func root(records [][]byte) tlog.Hash {
 	case 1:
 		return tlog.RecordHash(records[0])
 	}
-	left := 1 << (bits.Len(uint(len(records)-1)) - 1) //nolint:gosec // at least 1
+	left := 1 << (bits.Len(uint(len(records)-1)) - 1)
 	return tlog.NodeHash(root(records[:left]), root(records[left:]))
 }

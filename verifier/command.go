@@ -11,14 +11,14 @@ import (
 	"countersign/witness/cosign"
 )
 
-// Status is an error with the exit status that it is: 2 where nothing could be checked, 1 where something
+// StatusError is an error with the exit status that it is: 2 where nothing could be checked, 1 where something
 // is wrong, 3 where nothing is, and something can't be checked.
-type Status struct {
+type StatusError struct {
 	error
 	Code int
 }
 
-// Command is the command verify. Its error is a [Status].
+// Command is the command verify. Its error is a [StatusError].
 func Command() *cobra.Command {
 	var keys, witnesses, logs, kept []string
 	c := &cobra.Command{
@@ -27,28 +27,28 @@ func Command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			trust, err := trusted(keys, witnesses, logs)
 			if err != nil {
-				return Status{err, 2}
+				return StatusError{err, 2}
 			}
 			trust.Checkpoints = map[string][]byte{}
 			for _, name := range kept {
 				raw, err := os.ReadFile(name)
 				if err != nil {
-					return Status{err, 2}
+					return StatusError{err, 2}
 				}
 				trust.Checkpoints[name] = raw
 			}
 			f, err := os.Open(args[0])
 			if err != nil {
-				return Status{err, 2}
+				return StatusError{err, 2}
 			}
 			defer func() { _ = f.Close() }() // it was only read
 			info, err := f.Stat()
 			if err != nil {
-				return Status{err, 2}
+				return StatusError{err, 2}
 			}
 			found, err := Archive(f, info.Size(), trust)
 			if err != nil {
-				return Status{fmt.Errorf("%s: %w", args[0], err), 2}
+				return StatusError{fmt.Errorf("%s: %w", args[0], err), 2}
 			}
 			count := map[Kind]int{}
 			for _, x := range found {
@@ -56,10 +56,10 @@ func Command() *cobra.Command {
 				_, _ = fmt.Fprintln(cmd.OutOrStdout(), [...]string{"ok  ", "FAIL", "open", "note"}[x.Kind], x.Say)
 			}
 			if faults := count[Bad]; faults > 0 {
-				return Status{fmt.Errorf("the record has %s; keep it as it is, and compare it with another copy", plural(faults, "fault")), 1}
+				return StatusError{fmt.Errorf("the record has %s; keep it as it is, and compare it with another copy", plural(faults, "fault")), 1}
 			}
 			if open := count[Open]; open > 0 {
-				return Status{fmt.Errorf("nothing is wrong with what can be checked, and %s can't be checked here", plural(open, "thing")), 3}
+				return StatusError{fmt.Errorf("nothing is wrong with what can be checked, and %s can't be checked here", plural(open, "thing")), 3}
 			}
 			return nil
 		},

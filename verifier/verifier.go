@@ -82,7 +82,6 @@ func Archive(r io.ReaderAt, size int64, trust Trust) ([]Finding, error) {
 			return nil, err
 		}
 	}
-	chain = nil // one file at a time
 	requests, err := file(z, "approvals.jsonl")
 	if err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ func verifyCommand() *cobra.Command {
 	check := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
-		switch s, ok := errors.AsType[verifier.Status](err); {
+		switch s, ok := errors.AsType[verifier.StatusError](err); {
 		case ok && s.Code == 2:
 			return config.Errorf("%v", err)
 		case ok:

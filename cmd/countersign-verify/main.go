@@ -18,7 +18,7 @@ func main() {
 	c.Use, c.Version = "countersign-verify ARCHIVE", version
 	if err := c.Execute(); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "countersign-verify:", err)
-		if s, ok := errors.AsType[verifier.Status](err); ok {
+		if s, ok := errors.AsType[verifier.StatusError](err); ok {
 			os.Exit(s.Code)
 		}
 		os.Exit(2)

@@ -83,8 +83,8 @@ func (e Env) Places(f File) []string {
 			continue
 		}
 		out = append(out, whole)
-		if real, err := filepath.EvalSymlinks(whole); err == nil && real != whole {
-			out = append(out, real)
+		if leads, err := filepath.EvalSymlinks(whole); err == nil && leads != whole {
+			out = append(out, leads)
 		}
 	}
 	return slices.DeleteFunc(out, func(p string) bool { return strings.ContainsAny(p, patternChars) })
@@ -139,7 +139,7 @@ func content(name string) []string {
 	if err != nil || !st.Mode().IsRegular() || st.Size() > maxSecretFile {
 		return nil
 	}
-	raw, err := os.ReadFile(name) //nolint:gosec // the operator names the file
+	raw, err := os.ReadFile(name)
 	if err != nil {
 		return nil
 	}

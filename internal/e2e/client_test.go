@@ -92,7 +92,7 @@ func TestTheCommandLineIsAClient(t *testing.T) {
 		if say != "" {
 			y.answer("Write yes:", say)
 		}
-		<-y.done
+		_ = <-y.done
 		return y.said.String()
 	}
 	elsewhere := append(slices.Clone(b.env), "COUNTERSIGN_DATA_DIR="+t.TempDir()) // as on another machine

@@ -33,7 +33,7 @@ func (t *page) words(spans []span, had int) []span {
 				continue
 			case !quoted && strings.ContainsAny(next, ";|&<>()\n"):
 				// A cookie's pairs have semicolons between them.
-				if !(s.rule == "cookie" && next == ";" && t.header(s.from)) {
+				if s.rule != "cookie" || next != ";" || !t.header(s.from) {
 					give(at)
 					from = s.end
 					at = s.end

@@ -251,7 +251,7 @@ func limit(pid int, memory uint64) {
 	// What it began before that has no limits yet; what it begins from now on inherits them.
 	begun, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
 	for _, name := range begun {
-		children, _ := os.ReadFile(name) //nolint:gosec // a file of the kernel's
+		children, _ := os.ReadFile(name)
 		for word := range strings.FieldsSeq(string(children)) {
 			if child, err := strconv.Atoi(word); err == nil {
 				limit(child, memory)

@@ -70,8 +70,8 @@ func Serve(dir string, cmd *exec.Cmd, began func(), ended func(code int)) error 
 		pid, err := unix.Wait4(-1, &ws, 0, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil
+		case err != nil: // ECHILD
+			return nil //nolint:nilerr // nothing is left
 		case pid == cmd.Process.Pid && ws.Signaled():
 			ended(128 + int(ws.Signal()))
 		case pid == cmd.Process.Pid:

@@ -115,7 +115,7 @@ func checkRead(text string) string {
 	for _, w := range cmd.Argv {
 		words = append(words, w.Text)
 	}
-	table, may := "", ""
+	var table, may string
 	switch words[0] {
 	case "kubectl":
 		table, may = getFlags, "namespace context cluster selector field-selector all-namespaces ignore-not-found no-headers output"
