@@ -252,9 +252,8 @@ wire_api = "responses"
 	},
 	{
 		id: "opencode", program: "opencode-linux-x64-baseline/bin/opencode",
-		args:  func(*scriptedModel) []string { return []string{"run", "-m", "script/scripted", "go"} },
-		modes: []agentMode{{"build", []string{"--agent", "build"}, true}},
-		env:   func(*scriptedModel) []string { return []string{"OPENCODE_DISABLE_AUTOUPDATE=1"} },
+		args: func(*scriptedModel) []string { return []string{"run", "-m", "script/scripted", "go"} }, // it has one mode
+		env:  func(*scriptedModel) []string { return []string{"OPENCODE_DISABLE_AUTOUPDATE=1"} },
 		settings: func(t *testing.T, home string, s *scriptedModel) {
 			writeFile(t, filepath.Join(home, ".config/opencode/opencode.json"), `{"provider": {"script": {"npm": "@ai-sdk/openai-compatible", "name": "script", "options": {"baseURL": "`+s.srv.URL+`/v1", "apiKey": "k"}, "models": {"scripted": {"name": "scripted", "tool_call": true}}}}}`)
 		},
