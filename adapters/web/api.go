@@ -550,11 +550,11 @@ func exact(raw []byte) error {
 			}
 		case string:
 			if object && name {
-				if key := strings.ToLower(t); open[len(open)-1][key] {
+				key := strings.ToLower(t)
+				if open[len(open)-1][key] {
 					return errTwice
-				} else {
-					open[len(open)-1][key] = true
 				}
+				open[len(open)-1][key] = true
 				name = false
 				continue
 			}

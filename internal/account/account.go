@@ -66,7 +66,7 @@ func Load() (a Account, err error) {
 
 // Read is the account in a file.
 func Read(path string) (a Account, err error) {
-	raw, err := os.ReadFile(path) //nolint:gosec // whoever installs or signs in names it
+	raw, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(raw, &a)
 	}

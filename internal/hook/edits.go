@@ -41,12 +41,12 @@ func fileOf(name, dir string) (f editedFile, was []byte, err error) {
 		name = path.Join(dir, name)
 	}
 	f.Path = path.Clean(name)
-	real, out := leads(f.Path, dir)
+	at, out := leads(f.Path, dir)
 	if out {
-		return f, nil, fmt.Errorf("%s is or is below a link out of the checkout, to %s. Change that file by its own name", f.Path, real)
+		return f, nil, fmt.Errorf("%s is or is below a link out of the checkout, to %s. Change that file by its own name", f.Path, at)
 	}
-	if real != f.Path {
-		f.Link = real
+	if at != f.Path {
+		f.Link = at
 	}
 	was, err = contentOf(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -203,7 +203,7 @@ func (e editAsked) became(x client.Result, page string) (verdict, error) {
 	}
 	for _, f := range e.files {
 		if now, _, err := fileOf(f.Path, e.dir); err != nil || now != f {
-			return verdict{why: "Countersign: " + f.Path + " has changed since this was asked. Ask again."}, nil
+			return verdict{why: "Countersign: " + f.Path + " has changed since this was asked. Ask again."}, nil //nolint:nilerr // that is the answer
 		}
 	}
 	return verdict{allowed: true}, nil

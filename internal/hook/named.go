@@ -117,7 +117,7 @@ func contentOf(name string) ([]byte, error) {
 	if err := regular(os.Stat(name)); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the program names it
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -144,8 +144,8 @@ func look(name, dir string) (namedFile, bool) {
 		return namedFile{}, false
 	}
 	f := namedFile{Path: name, sum: sumOf(raw)}
-	if real, out := leads(name, dir); out {
-		f.Link = real
+	if at, out := leads(name, dir); out {
+		f.Link = at
 		return f, true
 	}
 	f.Digest = f.sum
@@ -166,28 +166,29 @@ func changedFile(was []namedFile, dir string) string {
 }
 
 // leads says where a file is, with all links on the way resolved. out says that the name is in the
-// checkout that dir is in, and the file isn't. real is name if no link in the checkout is on the way.
-func leads(name, dir string) (real string, out bool) {
+// checkout that dir is in, and the file isn't. at is name if no link in the checkout is on the way.
+func leads(name, dir string) (at string, out bool) {
 	top := dir
-	for at := dir; ; at = filepath.Dir(at) {
-		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
-			top = at
+	for up := dir; ; up = filepath.Dir(up) {
+		if _, err := os.Lstat(filepath.Join(up, ".git")); err == nil {
+			top = up
 			break
 		}
-		if at == filepath.Dir(at) {
+		if up == filepath.Dir(up) {
 			break
 		}
 	}
-	real, rest := resolved(name), ""
-	if rest, out = under(name, top); !out {
-		return real, false
+	at = resolved(name)
+	rest, out := under(name, top)
+	if !out {
+		return at, false
 	}
 	top = resolved(top)
-	if real == filepath.Join(top, rest) {
+	if at == filepath.Join(top, rest) {
 		return name, false
 	}
-	_, in := under(real, top)
-	return real, !in
+	_, in := under(at, top)
+	return at, !in
 }
 
 // under is a path relative to a directory that it is in.
@@ -199,8 +200,8 @@ func under(name, dir string) (rest string, ok bool) {
 // resolved is a path without links, of a file that may not be there yet.
 func resolved(name string) string {
 	for range 40 {
-		if real, err := filepath.EvalSymlinks(name); err == nil {
-			return real
+		if leads, err := filepath.EvalSymlinks(name); err == nil {
+			return leads
 		}
 		dir := filepath.Dir(name)
 		if dir == name {

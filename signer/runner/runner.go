@@ -136,7 +136,7 @@ func watch(command string) (code int, err error) {
 	end := make([]byte, 1)
 	if _, err := r.Read(end); err != nil { // it became the command, or has said why there is none
 		_ = c.Wait()
-		return c.ProcessState.ExitCode(), nil
+		return c.ProcessState.ExitCode(), nil //nolint:nilerr // its exit code says it
 	}
 	return int(end[0]), nil
 }
@@ -163,7 +163,7 @@ func guard(command string) error {
 			}
 		}
 	}
-	err = lock.Serve(dir, c, began, func(code int) { _, _ = end.Write([]byte{byte(code)}) })
+	err = lock.Serve(dir, c, began, func(code int) { _, _ = end.Write([]byte{byte(code & 0xff)}) })
 	if errors.Is(err, lock.ErrUnsupported) { // a kernel that can't ask has no terminals here
 		return lock.Exec(dir, c.Path, c.Args, c.Env)
 	}
