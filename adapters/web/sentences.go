@@ -36,7 +36,7 @@ const (
 	sayNamesUse    = "Say what the token is for, in at most 100 letters."
 	sayScopes      = "A token's scope is read, ask or full."
 	sayLifetime    = "A token lasts from 1 to 366 days."
-	saySoManyHeld  = "There are %d such tokens already. End some first."
+	sayEndSomeOf   = "There are %d such tokens already. End some first."
 	sayNoChild     = "With a token you can make one for a program: scope ask, with the program's name. A program's own token makes none."
 	sayNoToken     = "You have no such token. Reload the list."
 	sayListUndone  = "That didn't work. Try again in a moment."

@@ -276,7 +276,7 @@ func (a *Adapter) giveToken(w http.ResponseWriter, r *http.Request, how string, 
 	case err != nil:
 		a.failStore(r.Context(), w, err)
 	case full:
-		fail(w, http.StatusConflict, fmt.Sprintf(saySoManyHeld, most))
+		fail(w, http.StatusConflict, fmt.Sprintf(sayEndSomeOf, most))
 	default:
 		out := shownTokenOf(row)
 		out.Token = token
