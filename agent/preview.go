@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// previewWithin limits how long the preview of an action may take.
-	previewWithin = 3 * time.Second
+	// previewWithin limits how long the preview of an action may take. Its card waits for people by then.
+	previewWithin = 12 * time.Second
 	// cardWaits is how long a card waits for its preview, so that quick ones need no second message to the
 	// network. Nobody notices it. Later ones are added to the card.
 	cardWaits = 20 * time.Millisecond

@@ -79,7 +79,7 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 		return nil
 	}
 	l := w.m.looker(askerOf(rec), o, a)
-	k := keptWay{Thread: thread, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: impact.BackFrom(ctx, a, l.proves, l)}
+	k := keptWay{Thread: thread, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: l.back(ctx)}
 	if b := rec.Preview.Back; k.Way.Kind == "" && b.Kind == approvals.OnePress && len(b.Keep)+len(b.Made) > 0 {
 		k.Way = w.keepFiles(ctx, o, id, b)
 	}
@@ -238,6 +238,15 @@ func WayTarget(ctx context.Context, db store.DB, thread chat.ThreadID, change st
 		return nil
 	})
 	return target, ok, err
+}
+
+// backWithin bounds the look for a way back for which an approved command waits.
+const backWithin = 3 * time.Second
+
+func (l looker) back(ctx context.Context) impact.Way {
+	ctx, cancel := context.WithTimeout(ctx, backWithin)
+	defer cancel()
+	return impact.BackFrom(ctx, l.action, l.proves, l)
 }
 
 // lookWithin bounds one look at what a command changed.

@@ -115,7 +115,7 @@ func TestEachKindOfChangeIsUndone(t *testing.T) {
 		command, state string // DIR is a directory
 		back           string
 	}{
-		"a rule of the firewall": {"iptables", "apt-get install iptables", "iptables -A OUTPUT -p tcp -d 192.0.2.1 --dport 9 -j ACCEPT", "iptables -S", "One press back: iptables -D OUTPUT "},
+		"a rule of the firewall": {"iptables", "apt-get install iptables", "iptables -A OUTPUT -p tcp -d 192.0.2.1 --dport 9 -j ACCEPT", "iptables -S OUTPUT | grep 192.0.2.1", "One press back: iptables -D OUTPUT "},
 		"a mount":                {"findmnt", "apt-get install util-linux", "mount -t tmpfs none DIR", "grep -c ' DIR ' /proc/self/mountinfo", "One press back: umount DIR"},
 		"an account":             {"useradd", "apt-get install passwd", "useradd -M countersign-e2e", "cat /etc/passwd /etc/shadow /etc/group; stat -c '%a %u %g' /etc/passwd /etc/shadow /etc/group", "One press back: restores "},
 		"a crontab":              {"crontab", "apt-get install cron", "echo '0 3 * * * true' | crontab -u nobody -", "crontab -u nobody -l; ls -A /var/spool/cron/crontabs", "One press back: removes 1 new file"},

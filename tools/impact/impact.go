@@ -28,8 +28,9 @@ import (
 )
 
 const (
-	// Within is how long all reads of one preview may take together.
-	Within = 3 * time.Second
+	// Within is how long all reads of one preview may take together. The card is there already, and a
+	// machine in trouble answers late.
+	Within = 10 * time.Second
 	// Output is how many bytes of one read's output are looked at. A Runner that
 	// keeps less only makes previews say "more than" sooner.
 	Output = 1 << 20

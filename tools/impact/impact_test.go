@@ -541,7 +541,7 @@ func TestAnActionWithoutADirectoryKeepsRelativePathsFromBeingOptions(t *testing.
 func TestAllReadsTogetherEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		f := &fakeRunner{t: t, delay: 2 * time.Second, replies: map[string]reply{"uptime": {out: "up 3 days\n"}, "who": {out: "ann\n"}}}
+		f := &fakeRunner{t: t, delay: Within * 2 / 3, replies: map[string]reply{"uptime": {out: "up 3 days\n"}, "who": {out: "ann\n"}}}
 		if got := Of(t.Context(), shell("reboot"), proves, f); got != "the machine: up 3 days" {
 			t.Errorf("said %q", got)
 		}
