@@ -118,7 +118,7 @@ func (d device) state(ctx context.Context) (terminalState, error) {
 	if d.tty == "" || d.supervisor == "" {
 		return terminalState{}, errSilent
 	}
-	out, err := d.s.inspect(ctx, "sh", "-c", terminalScript, "sh", d.tty, d.supervisor)
+	out, err := d.s.run(ctx, "sh", "-c", terminalScript, "sh", d.tty, d.supervisor)
 	if err != nil {
 		return terminalState{}, err
 	}

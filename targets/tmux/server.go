@@ -165,29 +165,6 @@ func (s *Server) run(ctx context.Context, argv ...string) (stdout string, err er
 	return out.String(), nil
 }
 
-// inspector is a target that has a faster way than a process to run a program that changes
-// nothing: a remote one.
-type inspector interface {
-	Look(ctx context.Context, script string, args ...string) (stdout, stderr string, code int, err error)
-}
-
-// inspect runs a program that changes nothing and ends at once.
-func (s *Server) inspect(ctx context.Context, argv ...string) (stdout string, err error) {
-	l, ok := s.t.(inspector)
-	if !ok {
-		return s.run(ctx, argv...)
-	}
-	// The same environment as run's, as far as these programs depend on it.
-	out, errOut, code, err := l.Look(ctx, `exec env -i PATH="$PATH" HOME="$HOME" LC_ALL=C "$@"`, argv...)
-	if err != nil {
-		return "", err
-	}
-	if code != 0 {
-		return "", &commandError{cmp.Or(strings.TrimSpace(errOut), fmt.Sprintf("exit code %d", code))}
-	}
-	return out, nil
-}
-
 // cli returns the start of a tmux command line for one of the two servers.
 func (s *Server) cli(socket string) []string {
 	// Without -u tmux replaces everything but ASCII in what it prints.

@@ -20,7 +20,7 @@ func (s *Server) Sessions(ctx context.Context) ([]SessionInfo, error) {
 		"list-clients", "-F", "C|#{session_id}|#{client_control_mode}", ";",
 		"list-panes", "-a", "-F", "P|#{session_id}|#{pane_id}|#{pane_dead}|#{pane_width}|#{pane_height}|"+
 			"#{"+optPaneTags+"}|#{pane_current_command}|#{pane_current_path}")
-	out, err := s.inspect(ctx, argv...)
+	out, err := s.run(ctx, argv...)
 	if isNoServer(err) {
 		return nil, nil
 	}
