@@ -1,71 +1,232 @@
 package approvals
 
 import (
+	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"time"
 
+	"countersign/approvals/passkey"
 	"countersign/store"
 )
 
-// facts are what a request stood on beside its action, without a text that could have a secret. The
-// names of its members are those of a Record, so that who has the record can calculate its hash.
-type facts struct {
-	ID        ID        `json:"id"`
-	Thread    string    `json:"thread"`
-	Requester person    `json:"requester"`
-	Created   time.Time `json:"created"`
-	Level     string    `json:"level"`
-	Require   struct {
-		Needs []need `json:"needs,omitempty"`
-		Proof string `json:"proof"`
-	} `json:"require"`
-	Votes []ballot `json:"votes,omitempty"`
-	Basis struct {
-		Kind BasisKind `json:"kind"`
-		Of   ID        `json:"of"`
-	} `json:"basis"`
-	Place struct {
-		Target     string `json:"target"`
-		Env        string `json:"env"`
-		Production bool   `json:"production"`
-	} `json:"place"`
+// Member is one member of a request as an archive has it: all that it says, in one form.
+type Member struct {
+	Name string
+	Raw  json.RawMessage
 }
 
-type (
-	person struct {
-		ID string `json:"id"`
-	}
-	need struct {
-		Count int `json:"count"`
-	}
-	ballot struct {
-		User    person    `json:"user"`
-		Approve bool      `json:"approve"`
-		At      time.Time `json:"at"`
-		Meets   []int     `json:"meets,omitempty"`
-		Glass   bool      `json:"glass"`
-	}
-)
-
-// Facts is the hash of who asked when and where, what it needed, who voted and what approved it, for the
-// chain of decisions.
-func (r Record) Facts() string {
-	f := facts{ID: r.ID, Thread: string(r.Thread), Requester: person{string(r.Requester.ID)}, Created: r.Created, Level: r.Level}
-	f.Require.Proof = r.Require.Proof
-	for _, n := range r.Require.Needs {
-		f.Require.Needs = append(f.Require.Needs, need{n.Count})
-	}
+// Row is the request as approvals.jsonl has it: with the text of its action instead of the bytes, which would
+// hide from who takes out secrets, and without the nonce, which is for buttons alone, and the steps, each of
+// which names its plan.
+func (r Record) Row() []Member {
+	shown := shownRecord{Record: r, Action: actionOf(r.Action)}
 	for _, v := range r.Votes {
-		f.Votes = append(f.Votes, ballot{person{string(v.User.ID)}, v.Approve, v.At, v.Meets, v.Glass})
+		shown.Votes = append(shown.Votes, shownVote{v, proofOf(v.Passkey)})
 	}
-	f.Basis.Kind, f.Basis.Of = r.Basis.Kind, r.Basis.Of
-	f.Place.Target, f.Place.Env, f.Place.Production = r.Place.Target, r.Place.Env, r.Place.Production
-	raw, err := json.Marshal(f)
+	raw, err := encode(shown)
+	if err == nil {
+		raw, err = Rewrite("", raw, func(_, s string) string { return s })
+	}
+	var row []Member
+	d := json.NewDecoder(bytes.NewReader(raw))
+	for d.More() && err == nil {
+		var tok json.Token
+		if tok, err = d.Token(); tok == json.Delim('{') {
+			continue
+		}
+		m := Member{Name: fmt.Sprint(tok)}
+		if err == nil {
+			err = d.Decode(&m.Raw)
+		}
+		row = append(row, m)
+	}
 	if err != nil {
-		store.Abort(err)
+		store.Abort(fmt.Errorf("approvals: the request %s cannot be written: %w", r.ID, err))
 	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])
+	return row
+}
+
+// Facts is the hash of the request's row but for its action, which has its digest, for the chain of decisions. It is
+// over one hash of each member, so that an archive can leave a secret out of one and prove the others. It is
+// empty for a request that was not filed.
+func (r Record) Facts() string {
+	if r.Nonce == "" {
+		return ""
+	}
+	row := r.Row()
+	slices.SortFunc(row, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	sum := sha256.New()
+	for _, m := range row {
+		if m.Name != "action" {
+			_, _ = fmt.Fprintf(sum, "%q %s\n", m.Name, r.Leaf(m))
+		}
+	}
+	return "2:" + hex.EncodeToString(sum.Sum(nil))
+}
+
+// Salt is what the hash of a member has been made with. Without it, nobody can guess a text from its hash.
+func (r Record) Salt(member string) string { return keyed(r.Nonce, member)[:32] }
+
+// Leaf is the hash of a member.
+func (r Record) Leaf(m Member) string { return keyed(r.Salt(m.Name), string(m.Raw)) }
+
+func keyed(key, text string) string {
+	h := hmac.New(sha256.New, []byte(key))
+	_, _ = io.WriteString(h, text)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+type shownRecord struct {
+	Record
+	Action shownAction `json:"action"`
+	Votes  []shownVote `json:"votes,omitempty"`
+	Nonce  *struct{}   `json:"nonce,omitempty"`
+	Steps  *struct{}   `json:"steps,omitempty"`
+}
+
+type shownVote struct {
+	Vote
+	Passkey *shownProof `json:"passkey,omitempty"`
+}
+
+// shownProof is what a passkey signed, as text, from which secrets are taken out like from any other.
+type shownProof struct {
+	Statement string          `json:"statement"`
+	Shown     json.RawMessage `json:"shown,omitempty"`
+	Site      passkey.Site    `json:"site"`
+	Owner     string          `json:"owner"`
+	By        string          `json:"by,omitempty"`
+	Added     time.Time       `json:"added"`
+	Signed    Signed          `json:"signed"`
+}
+
+// Signed are the signature, the browser's answer and the public key, which stand in an archive as they are.
+type Signed struct {
+	Response json.RawMessage `json:"response"`
+	Public   []byte          `json:"public"`
+	Key      string          `json:"key"`
+}
+
+func proofOf(p *passkey.Proof) *shownProof {
+	if p == nil {
+		return nil
+	}
+	return &shownProof{string(p.Statement), p.Shown, p.Site, p.KeyOwner, p.KeyBy, p.KeyAdded, Signed{p.Response, p.Public, p.KeyID}}
+}
+
+type shownAction struct {
+	Action
+	Bytes *struct{}     `json:"bytes,omitempty"`
+	Text  string        `json:"text,omitempty"`
+	Args  any           `json:"args,omitempty"`
+	Steps []shownAction `json:"steps,omitempty"`
+}
+
+func actionOf(a Action) shownAction {
+	s := shownAction{Action: a, Text: string(a.Bytes)}
+	switch {
+	case len(a.Args) == 0:
+	case json.Valid(a.Args):
+		s.Args = a.Args
+	default:
+		s.Args = string(a.Args)
+	}
+	for _, step := range a.Steps {
+		s.Steps = append(s.Steps, actionOf(step))
+	}
+	return s
+}
+
+// encode is JSON on one line, without escapes for HTML.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// Rewrite copies JSON with each text, and each number, changed by a function that is given the name beside it; key
+// is that beside the whole. What it does not change comes out the same however it was escaped.
+func Rewrite(key string, raw []byte, change func(key, text string) string) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var out bytes.Buffer
+	w := rewriter{d, &out, change}
+	err := w.value(key)
+	return out.Bytes(), err
+}
+
+type rewriter struct {
+	*json.Decoder
+	out    *bytes.Buffer
+	change func(key, text string) string
+}
+
+func (w rewriter) value(key string) error {
+	tok, err := w.Token()
+	if err != nil {
+		return err
+	}
+	switch v := tok.(type) {
+	case json.Delim:
+		return w.members(key, v)
+	case string:
+		return w.quote(w.change(key, v))
+	case json.Number:
+		if s := w.change(key, v.String()); s != v.String() {
+			return w.quote(s)
+		}
+		w.out.WriteString(v.String())
+	default: // true, false and null
+		return w.quote(v)
+	}
+	return nil
+}
+
+func (w rewriter) members(key string, open json.Delim) error {
+	w.out.WriteRune(rune(open))
+	for n := 0; w.More(); n++ {
+		if n > 0 {
+			w.out.WriteByte(',')
+		}
+		inner := key
+		if open == '{' {
+			tok, err := w.Token()
+			if err != nil {
+				return err
+			}
+			name, ok := tok.(string)
+			if !ok {
+				return errors.New("a member has no name")
+			}
+			if err := w.quote(w.change("", name)); err != nil {
+				return err
+			}
+			w.out.WriteByte(':')
+			inner = name
+		}
+		if err := w.value(inner); err != nil {
+			return err
+		}
+	}
+	end, err := w.Token()
+	if c, ok := end.(json.Delim); ok {
+		w.out.WriteRune(rune(c))
+	}
+	return err
+}
+
+func (w rewriter) quote(v any) error {
+	raw, err := encode(v)
+	w.out.Write(raw)
+	return err
 }

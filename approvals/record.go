@@ -10,8 +10,8 @@ import (
 	"countersign/approvals/risk"
 )
 
-// Record is one stored request for approval. Fields may be added or removed, but JSON
-// names must not change.
+// Record is one stored request for approval. The chain of decisions has hashes of old ones ([Record.Facts]), so a new
+// field, also of what it holds, is left out where it is empty, and none may be removed or get another name.
 type Record struct {
 	ID        ID            `json:"id"`
 	Thread    chat.ThreadID `json:"thread"`

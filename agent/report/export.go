@@ -17,6 +17,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/agent/history"
+	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/store"
 )
@@ -144,12 +145,10 @@ func (e *exporter) commandsPart() error {
 }
 
 // lines writes a file of JSON lines: n of them, the i-th being what of returns.
-func (e *exporter) lines(name string, limit int64, n int, what string, of func(i int) (id string, v any, signed verbatim)) error {
+func (e *exporter) lines(name string, limit int64, n int, what string, of func(i int) (id string, line []byte, err error)) error {
 	return e.add(name, limit, func(f *file) error {
 		for i := range n {
-			id, v, signed := of(i)
-			raw, err := e.json(v)
-			raw = signed.in(raw)
+			id, raw, err := of(i)
 			if err != nil || len(raw) > maxLine {
 				e.leave("%s: the %s %s, which is too large or not JSON", name, what, id)
 				continue
@@ -168,25 +167,25 @@ func (e *exporter) lines(name string, limit int64, n int, what string, of func(i
 }
 
 func (e *exporter) approvals() error {
-	return e.lines("approvals.jsonl", maxApprovals, len(e.inc.Records), "request", func(i int) (string, any, verbatim) {
-		r := e.inc.Records[i]
-		votes, signed := votesOf(r)
-		return string(r.ID), shownRecord{Record: r, Action: actionOf(r.Action), Votes: votes}, signed
+	return e.lines("approvals.jsonl", maxApprovals, len(e.inc.Records), "request", func(i int) (string, []byte, error) {
+		raw, err := e.row(e.inc.Records[i])
+		return string(e.inc.Records[i].ID), raw, err
 	})
 }
 
 func (e *exporter) alerts() error {
 	all := slices.Clone(e.inc.Alerts)
 	slices.SortStableFunc(all, func(a, b Alert) int { return a.At.Compare(b.At) })
-	return e.lines("alerts.jsonl", maxAlerts, len(all), "alert", func(i int) (string, any, verbatim) {
-		return "of " + moment(all[i].At), all[i], nil
+	return e.lines("alerts.jsonl", maxAlerts, len(all), "alert", func(i int) (string, []byte, error) {
+		raw, err := e.json(all[i])
+		return "of " + moment(all[i].At), raw, err
 	})
 }
 
 func (e *exporter) transcript() error {
-	return e.lines("transcript.jsonl", maxEntries, len(e.inc.Entries), "entry", func(i int) (string, any, verbatim) {
-		entry := e.inc.Entries[i]
-		return fmt.Sprint(entry.Seq), e.shownEntry(entry), nil
+	return e.lines("transcript.jsonl", maxEntries, len(e.inc.Entries), "entry", func(i int) (string, []byte, error) {
+		raw, err := e.json(e.shownEntry(e.inc.Entries[i]))
+		return fmt.Sprint(e.inc.Entries[i].Seq), raw, err
 	})
 }
 
@@ -378,19 +377,18 @@ func (e *exporter) cast(f *file, in io.Reader, name string) error {
 // event is one line of a recording without its secrets: the same bytes where it has none.
 func (e *exporter) event(line []byte) []byte {
 	raw := bytes.TrimSuffix(line, []byte("\n"))
-	var same, shown bytes.Buffer
+	var same bytes.Buffer
 	if json.Compact(&same, raw) != nil {
 		return append([]byte(e.clean(string(raw))), '\n')
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	switch err := e.value(d, &shown, ""); {
+	switch shown, err := approvals.Rewrite("", raw, e.beside); {
 	case err != nil:
 		return append([]byte(e.clean(string(raw))), '\n')
-	case bytes.Equal(same.Bytes(), shown.Bytes()):
+	case bytes.Equal(same.Bytes(), shown):
 		return append(slices.Clone(raw), '\n')
+	default:
+		return append(shown, '\n')
 	}
-	return append(shown.Bytes(), '\n')
 }
 
 // shell quotes an argument of a command line.

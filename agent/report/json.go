@@ -3,17 +3,14 @@ package report
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
-	"countersign/approvals/passkey"
 )
 
 // encode is JSON on one line, without escapes for HTML.
@@ -33,84 +30,7 @@ func (w writer) json(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if err := w.value(d, &out, ""); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
-}
-
-// value copies the next value. key is the name that it stands under: a password is known
-// by the name beside it.
-func (w writer) value(d *json.Decoder, out *bytes.Buffer, key string) error {
-	tok, err := d.Token()
-	if err != nil {
-		return err
-	}
-	switch v := tok.(type) {
-	case json.Delim:
-		return w.members(d, out, key, v)
-	case string:
-		return w.quote(out, w.beside(key, v))
-	case json.Number:
-		if s := w.beside(key, v.String()); s != v.String() {
-			return w.quote(out, s)
-		}
-		out.WriteString(v.String())
-	case bool:
-		if v {
-			out.WriteString("true")
-		} else {
-			out.WriteString("false")
-		}
-	case nil:
-		out.WriteString("null")
-	}
-	return nil
-}
-
-func (w writer) members(d *json.Decoder, out *bytes.Buffer, key string, open json.Delim) error {
-	out.WriteRune(rune(open))
-	for n := 0; d.More(); n++ {
-		if n > 0 {
-			out.WriteByte(',')
-		}
-		inner := key
-		if open == '{' {
-			tok, err := d.Token()
-			if err != nil {
-				return err
-			}
-			name, ok := tok.(string)
-			if !ok {
-				return errors.New("a member has no name")
-			}
-			if err := w.quote(out, w.clean(name)); err != nil {
-				return err
-			}
-			out.WriteByte(':')
-			inner = name
-		}
-		if err := w.value(d, out, inner); err != nil {
-			return err
-		}
-	}
-	end, err := d.Token()
-	if err != nil {
-		return err
-	}
-	if c, ok := end.(json.Delim); ok {
-		out.WriteRune(rune(c))
-	}
-	return nil
-}
-
-func (writer) quote(out *bytes.Buffer, s string) error {
-	raw, err := encode(s)
-	out.Write(raw)
-	return err
+	return approvals.Rewrite("", raw, w.beside)
 }
 
 // withheld stands for a text of which nothing else can be shown.
@@ -187,93 +107,56 @@ func firstBytes(s string, n int) string {
 	return s[:n]
 }
 
-// shownRecord is a request as approvals.jsonl has it: with the text of its action instead
-// of its bytes, which would hide from who takes out secrets, and without the nonce, which
-// is for buttons alone.
-type shownRecord struct {
-	approvals.Record
-	Action shownAction `json:"action"`
-	Votes  []shownVote `json:"votes,omitempty"`
-	Nonce  *struct{}   `json:"nonce,omitempty"`
-}
-
-// shownVote is a vote as approvals.jsonl has it.
-type shownVote struct {
-	approvals.Vote
-	Passkey *shownProof `json:"passkey,omitempty"`
-}
-
-// shownProof is what a passkey signed, as text, from which secrets are taken out like from any
-// other. The signature, the browser's answer and the public key stand as they are in the place of
-// the mark Signed.
-type shownProof struct {
-	Statement string          `json:"statement"`
-	Shown     json.RawMessage `json:"shown,omitempty"`
-	Site      passkey.Site    `json:"site"`
-	Owner     string          `json:"owner"`
-	By        string          `json:"by,omitempty"`
-	Added     time.Time       `json:"added"`
-	Signed    string          `json:"signed"`
-}
-
-// verbatim is text that stands as it is in place of a mark.
-type verbatim map[string]json.RawMessage
-
-// in puts the texts in the places of their marks.
-func (v verbatim) in(raw []byte) []byte {
-	for mark, text := range v {
-		raw = bytes.ReplaceAll(raw, []byte(`"`+mark+`"`), text)
-	}
-	return raw
-}
-
-// votesOf are the votes of a record, and what stands verbatim in them.
-func votesOf(r approvals.Record) ([]shownVote, verbatim) {
-	all, _ := encode(r) // what can't be encoded is left out as a whole
-	signed, n := verbatim{}, 0
-	mark := func() string { // one that nothing else in the record can pass for
-		for ; ; n++ {
-			if m := fmt.Sprintf("signed %d", n); !bytes.Contains(all, []byte(m)) {
-				n++
-				return m
-			}
+// row is a request as approvals.jsonl has it. Its salts let a reader calculate the hash that the chain of decisions has
+// of it; in the place of one, a member of which a secret was taken out has "=" and its own hash.
+func (w writer) row(r approvals.Record) (out []byte, err error) {
+	salts := map[string]string{}
+	for _, m := range r.Row() {
+		shown, err := w.member(r, m)
+		if err != nil {
+			return nil, err
 		}
-	}
-	out := make([]shownVote, 0, len(r.Votes))
-	for _, v := range r.Votes {
-		s := shownVote{Vote: v}
-		if p := v.Passkey; p != nil {
-			text, err := json.Marshal(map[string]any{"response": p.Response, "public": p.Public, "key": p.KeyID})
-			if err == nil {
-				m := mark()
-				signed[m] = text
-				s.Passkey = &shownProof{Statement: string(p.Statement), Shown: p.Shown, Site: p.Site, Owner: p.KeyOwner, By: p.KeyBy, Added: p.KeyAdded, Signed: m}
-			}
+		if salts[m.Name] = r.Salt(m.Name); !bytes.Equal(shown, m.Raw) {
+			salts[m.Name] = "=" + r.Leaf(m)
 		}
-		out = append(out, s)
+		out = fmt.Appendf(out, ",%q:%s", m.Name, shown)
 	}
-	return out, signed
+	delete(salts, "action")
+	if r.Nonce != "" {
+		raw, err := encode(salts)
+		if err != nil {
+			return nil, err
+		}
+		out = fmt.Appendf(out, `,"salts":%s`, raw)
+	}
+	out[0] = '{'
+	return append(out, '}'), nil
 }
 
-type shownAction struct {
-	approvals.Action
-	Bytes *struct{}     `json:"bytes,omitempty"`
-	Text  string        `json:"text,omitempty"`
-	Args  any           `json:"args,omitempty"`
-	Steps []shownAction `json:"steps,omitempty"`
-}
-
-func actionOf(a approvals.Action) shownAction {
-	s := shownAction{Action: a, Text: string(a.Bytes)}
-	switch {
-	case len(a.Args) == 0:
-	case json.Valid(a.Args):
-		s.Args = a.Args
-	default:
-		s.Args = string(a.Args)
+// member is a member without its secrets. What passkeys signed stands as it is.
+func (w writer) member(r approvals.Record, m approvals.Member) ([]byte, error) {
+	raw, signed := m.Raw, map[string]json.RawMessage{}
+	for i, v := range r.Votes {
+		if m.Name != "votes" || v.Passkey == nil {
+			continue
+		}
+		text, err := encode(approvals.Signed{Response: v.Passkey.Response, Public: v.Passkey.Public, Key: v.Passkey.KeyID})
+		if err == nil {
+			text, err = approvals.Rewrite("", text, func(_, s string) string { return s })
+		}
+		if err != nil {
+			return nil, err
+		}
+		mark := fmt.Sprintf(`"signed %d"`, i)
+		for bytes.Contains(m.Raw, []byte(mark)) { // which nothing else may pass for
+			mark = strings.Replace(mark, " ", "  ", 1)
+		}
+		signed[mark] = text
+		raw = bytes.Replace(raw, append([]byte(`"signed":`), text...), []byte(`"signed":`+mark), 1)
 	}
-	for _, step := range a.Steps {
-		s.Steps = append(s.Steps, actionOf(step))
+	raw, err := approvals.Rewrite(m.Name, raw, w.beside)
+	for mark, text := range signed {
+		raw = bytes.Replace(raw, []byte(mark), text, 1)
 	}
-	return s
+	return raw, err
 }

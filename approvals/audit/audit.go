@@ -115,7 +115,7 @@ type Event struct {
 	CommandSHA256 string
 	Outcome       string // how the run ended, one line
 	OK            bool   // it ended well
-	// Facts is the hash, in hex, of what else is known of the request: who asked and voted, what it needed.
+	// Facts is the hash of all that the request says, as approvals.Record.Facts makes it.
 	Facts string
 	Note  string // why, in somebody's words
 }

@@ -637,6 +637,7 @@ func (g *Gate) Finish(tx store.Tx, id approvals.ID, o approvals.Outcome) {
 	if rec, ok := g.ledger.Finish(tx, id, o, g.cfg.Now()); ok {
 		if o.Unstarted {
 			g.EndTrial(tx, id, approvals.NoTrial, chat.User{}, "")
+			rec, _ = g.ledger.Get(tx, id)
 		}
 		if !o.OK {
 			g.endPlan(tx, rec)
