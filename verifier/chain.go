@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"math"
 	"strings"
 	"time"
 )
@@ -26,7 +27,7 @@ type row struct {
 	Prev    string `json:"prev"`
 }
 
-// links reads an export.
+// links reads an export of one thread.
 type links struct {
 	v      *verifier
 	faults int
@@ -34,11 +35,9 @@ type links struct {
 
 	withheld int    // lines whose texts can't be checked
 	sum      []byte // of the bytes before the end
-	lines    int
-	chains   int
 	header   struct {
+		V       int       `json:"v"`
 		Thread  string    `json:"thread"`
-		Since   string    `json:"since"`
 		At      time.Time `json:"at"`
 		Anchors struct {
 			N    uint64 `json:"n"`
@@ -52,10 +51,7 @@ type links struct {
 	under  int    // heads of the present anchor
 	roots  []byte // their lines
 	chain  *row
-	at     uint64 // the next line of the chain
-	prev   string
-	hashes map[string]map[uint64]string // thread -> line -> hash, where a head names it
-	wanted map[string]map[uint64]string
+	hashes []string // of the lines of the chain
 }
 
 func (l *links) wrong(format string, a ...any) {
@@ -65,7 +61,7 @@ func (l *links) wrong(format string, a ...any) {
 
 // chain checks audit.jsonl, and remembers what was decided.
 func (v *verifier) chain(raw []byte) {
-	l := &links{v: v, hashes: map[string]map[uint64]string{}, wanted: map[string]map[uint64]string{}}
+	l := &links{v: v}
 	hash := sha256.New()
 	n := 0
 	for line := range bytes.Lines(raw) {
@@ -85,24 +81,45 @@ func (v *verifier) chain(raw []byte) {
 		l.wrong("its end is missing")
 	}
 	l.closeAnchor()
-	l.closeChain()
-	v.made = l.header.At
-	if l.header.Anchors.N != uint64(len(v.anchors)) || l.header.Anchors.Hash != l.last {
+	if l.header.V != 1 || l.header.Anchors.N != uint64(len(v.anchors)) || l.header.Anchors.Hash != l.last {
 		l.wrong("it has %d anchors and should have %d", len(v.anchors), l.header.Anchors.N)
 	}
-	for thread, at := range l.wanted {
-		for n, want := range at {
-			if got, ok := l.hashes[thread][n]; ok && got != want {
-				l.wrong("line %d of %s isn't the one that an anchor covers", n, printable(thread))
-			}
-		}
+	if c := l.chain; c == nil || c.N != uint64(len(l.hashes)) || c.Hash != l.before() {
+		l.wrong("it doesn't have the lines that it should have")
 	}
+	at := uint64(0)
+	for _, h := range v.heads {
+		if h.From != at || h.N <= at || h.N > uint64(len(l.hashes)) || l.hashes[h.N-1] != h.Hash {
+			l.wrong("its lines from %d on aren't those that anchor %d covers", at, h.Anchor)
+		}
+		at = h.N
+	}
+	v.lines = len(l.hashes)
 	if l.withheld > 0 {
 		v.say(Open, "Secrets were taken out of the texts of %s of the chain, so these texts can't be checked here.", plural(l.withheld, "line"))
 	}
 	if l.faults == 0 {
-		v.say(Good, "The chain of decisions is whole: %s, %s.", plural(l.lines, "line"), plural(len(v.anchors), "anchor"))
+		v.say(Good, "The chain of decisions is whole: %s, %s, which cover %d.", plural(v.lines, "line"), plural(len(v.anchors), "anchor"), v.covered(math.MaxInt64))
 	}
+	v.say(Note, "The archive says that it was made at %s UTC. Nothing shows when.", l.header.At.UTC().Format("2006-01-02 15:04"))
+}
+
+// covered is how many lines of the chain the first n anchors cover.
+func (v *verifier) covered(n int64) (lines int) {
+	for _, h := range v.heads {
+		if int64(h.Anchor) < n { //nolint:gosec // there are not that many
+			lines = max(lines, int(h.N)) //nolint:gosec // no more than there are lines, or that was said
+		}
+	}
+	return lines
+}
+
+// before is the hash of the last line so far.
+func (l *links) before() string {
+	if len(l.hashes) == 0 {
+		return ""
+	}
+	return l.hashes[len(l.hashes)-1]
 }
 
 // part reads the one member of a line; hashes are over the bytes inside (docs/audit.md).
@@ -119,7 +136,7 @@ func (l *links) line(n int, line []byte) {
 	kind, inner, ok := part(line)
 	switch {
 	case n == 1:
-		if kind != "export" || !ok || json.Unmarshal(inner, &l.header) != nil {
+		if kind != "export" || !ok || json.Unmarshal(inner, &l.header) != nil || l.header.Thread == "" || l.header.At.IsZero() {
 			l.wrong("it doesn't begin as an export does")
 		}
 	case kind == "anchor" && l.chain == nil:
@@ -127,32 +144,29 @@ func (l *links) line(n int, line []byte) {
 		l.openAnchor(inner)
 	case kind == "head" && l.chain == nil:
 		var h row
-		if !ok || json.Unmarshal(inner, &h) != nil || h.Anchor != l.anchor.N || h.N == 0 || l.under > 0 && h.Thread <= l.head {
+		if !ok || json.Unmarshal(inner, &h) != nil || h.Anchor != l.anchor.N || l.under > 0 && h.Thread <= l.head {
 			l.wrong("a head of anchor %d can't be read", l.anchor.N)
 			return
 		}
 		l.head = h.Thread
 		l.under++
 		l.roots = append(append(l.roots, line...), '\n')
-		if l.wanted[h.Thread] == nil {
-			l.wanted[h.Thread], l.hashes[h.Thread] = map[uint64]string{}, map[uint64]string{}
+		if h.Thread == l.header.Thread {
+			l.v.heads = append(l.v.heads, h)
 		}
-		l.wanted[h.Thread][h.N-1] = h.Hash
-	case kind == "chain":
+	case kind == "chain" && l.chain == nil:
 		l.closeAnchor()
-		l.closeChain()
 		var c row
-		if !ok || json.Unmarshal(inner, &c) != nil || c.From > c.N || c.From > 0 && l.header.Since == "" {
-			l.wrong("the beginning of a chain can't be read")
+		if !ok || json.Unmarshal(inner, &c) != nil || c.From > 0 || c.Thread != l.header.Thread {
+			l.wrong("the beginning of the thread's chain can't be read")
 		}
-		l.chain, l.at, l.prev = &c, c.From, ""
-		l.chains++
+		l.chain = &c
 	case kind == "end":
 		l.end(inner, ok)
 	case l.chain == nil:
 		l.wrong("its line %d is neither an anchor nor a chain", n)
 	default:
-		l.record(line, kind, inner, ok)
+		l.record(uint64(len(l.hashes)), line, kind, inner, ok)
 	}
 }
 
@@ -170,52 +184,41 @@ func (l *links) openAnchor(whole []byte) {
 	l.v.anchors = append(l.v.anchors, bytes.Clone(inner)) // which frees the rest
 }
 
-// closeAnchor compares an anchor with its heads, if they are there: an export of one thread leaves
-// those of others out.
+// closeAnchor compares an anchor with its heads, if they are there: an export leaves out those of anchors that
+// cover no line of its thread.
 func (l *links) closeAnchor() {
-	if l.under == 0 {
-		if len(l.v.anchors) > 0 && l.chain == nil && l.header.Thread == "" && l.header.Since == "" && l.anchor.Threads > 0 && l.roots == nil {
-			l.wrong("the heads of anchor %d are missing", l.anchor.N)
-		}
-		l.roots = []byte{} // said
-		return
-	}
 	sum := sha256.Sum256(l.roots)
-	if l.under != l.anchor.Threads || hex.EncodeToString(sum[:]) != l.anchor.Root {
+	if l.under > 0 && (l.under != l.anchor.Threads || hex.EncodeToString(sum[:]) != l.anchor.Root) {
 		l.wrong("the heads of anchor %d aren't those that it covers", l.anchor.N)
 	}
-	l.under, l.roots = 0, []byte{}
+	l.under, l.roots = 0, nil
 }
 
-// record checks a line of a chain.
-func (l *links) record(line []byte, kind string, whole []byte, closed bool) {
-	l.lines++
-	c := l.chain
-	n := l.at
-	l.at++
+// record checks line n of the chain.
+func (l *links) record(n uint64, line []byte, kind string, whole []byte, closed bool) {
+	thread := printable(l.chain.Thread)
+	hash := ""
+	defer func() { l.hashes = append(l.hashes, hash) }()
 	var r entry
 	var x struct {
-		Withheld bool   `json:"withheld"`
-		Outcome  string `json:"outcome"`
+		Withheld bool `json:"withheld"`
 	}
-	var hash string
 	if kind == "n" { // of the first form: the hash is over the line without it
 		cut := len(line) - 2*sha256.Size - len(`"}`)
 		if cut < 0 || !bytes.HasSuffix(line[:cut], []byte(hashBegin)) || json.Unmarshal(line, &r) != nil {
-			l.wrong("line %d of %s can't be read", n, printable(c.Thread))
+			l.wrong("line %d of %s can't be read", n, thread)
 			return
 		}
 		sum := sha256.Sum256(append(bytes.Clone(line[:cut]), `"}`...))
 		if hash = hex.EncodeToString(sum[:]); hash != string(line[cut:cut+2*sha256.Size]) {
-			l.wrong("line %d of %s was changed", n, printable(c.Thread))
+			l.wrong("line %d of %s was changed", n, thread)
 		}
-		r.event, r.Thread = r.Event, c.Thread
-		x.Outcome = r.Event.Note
+		r.event, r.Thread = r.Event, l.chain.Thread
 	} else {
 		inner, rest, ok := bytes.Cut(whole, []byte(hashBegin))
 		said, beside, ok2 := strings.Cut(string(rest), textsBegin)
 		if !ok || !ok2 || !closed || kind != "record" || json.Unmarshal(inner, &r) != nil {
-			l.wrong("line %d of %s can't be read", n, printable(c.Thread))
+			l.wrong("line %d of %s can't be read", n, thread)
 			return
 		}
 		sum := sha256.Sum256(inner)
@@ -223,38 +226,19 @@ func (l *links) record(line []byte, kind string, whole []byte, closed bool) {
 		texts := sha256.Sum256([]byte(beside))
 		err := json.Unmarshal([]byte(beside), &x)
 		switch {
-		case hash != said || r.Thread != c.Thread:
-			l.wrong("line %d of %s was changed", n, printable(c.Thread))
+		case hash != said || r.Thread != l.chain.Thread:
+			l.wrong("line %d of %s was changed", n, thread)
 		case err != nil, !x.Withheld && hex.EncodeToString(texts[:]) != r.Texts, x.Withheld && !strings.Contains(beside, redacted):
-			l.wrong("a text of line %d of %s was changed", n, printable(c.Thread))
+			l.wrong("a text of line %d of %s was changed", n, thread)
 		case x.Withheld:
 			l.withheld++
 		}
 	}
-	if r.N != n || n > c.From && r.Prev != l.prev || n == 0 && r.Prev != "" {
-		l.wrong("line %d of %s doesn't follow the one before it", n, printable(c.Thread))
-	}
-	l.prev = hash
-	if _, ok := l.wanted[c.Thread][n]; ok {
-		l.hashes[c.Thread][n] = hash
+	if r.N != n || r.Prev != l.before() {
+		l.wrong("line %d of %s doesn't follow the one before it", n, thread)
 	}
 	if r.Approval != "" {
-		l.v.deed(r, x.Outcome, x.Withheld)
-	}
-}
-
-func (l *links) closeChain() {
-	c := l.chain
-	if c == nil {
-		return
-	}
-	if l.at != c.N || c.N > c.From && l.prev != c.Hash {
-		l.wrong("%s has %d lines and should have %d", printable(c.Thread), l.at, c.N)
-	}
-	for n := range l.wanted[c.Thread] {
-		if n >= c.N {
-			l.wrong("%s has %d lines, and an anchor covers line %d", printable(c.Thread), c.N, n)
-		}
+		l.v.deed(r)
 	}
 }
 
@@ -266,7 +250,7 @@ func (l *links) end(inner []byte, ok bool) {
 		Lines   int    `json:"lines"`
 		SHA256  string `json:"sha256"`
 	}
-	if !ok || json.Unmarshal(inner, &e) != nil || e.Anchors != len(l.v.anchors) || e.Chains != l.chains || e.Lines != l.lines || e.SHA256 != hex.EncodeToString(l.sum) {
+	if !ok || json.Unmarshal(inner, &e) != nil || e.Anchors != len(l.v.anchors) || e.Chains != 1 || e.Lines != len(l.hashes) || e.SHA256 != hex.EncodeToString(l.sum) {
 		l.wrong("its bytes aren't those that were exported")
 	}
 }

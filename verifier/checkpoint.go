@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -18,6 +17,7 @@ import (
 // checkpoints compares what witnesses signed with the anchors.
 func (v *verifier) checkpoints(z *zip.Reader) error {
 	signed := map[string]int64{} // witness -> anchors
+	trusted := int64(-1)
 	names := below(z, "checkpoints")
 	for _, name := range append(names, slices.Sorted(maps.Keys(v.trust.Checkpoints))...) {
 		raw, own := v.trust.Checkpoints[name]
@@ -49,16 +49,17 @@ func (v *verifier) checkpoints(z *zip.Reader) error {
 			continue
 		}
 		if own {
-			v.say(Good, "%s: the first %s are those of this record.", printable(name), plural(int(c.N), "anchor"))
+			trusted = max(trusted, c.N)
+			v.say(Good, "%s: the first %s are those of this record, and cover %d of %s.", printable(name), plural(int(c.N), "anchor"), v.covered(c.N), plural(v.lines, "line"))
 		}
 		for _, w := range v.trust.Witnesses {
 			if n, err := note.Open(raw, note.VerifierList(w)); err == nil && len(n.Sigs) > 0 {
 				if signed[w.Name()] = max(signed[w.Name()], c.N); c.N == 0 {
 					continue
 				}
-				at := cosign.At(n.Sigs[0])
-				v.say(Good, "The witness %s signed %d of %s at %s UTC, %s before the archive was made.", w.Name(), c.N, plural(len(v.anchors), "anchor"),
-					at.Format("2006-01-02 15:04"), v.made.Sub(at).Round(time.Minute))
+				trusted = max(trusted, c.N)
+				v.say(Good, "The witness %s signed %d of %s at %s UTC, which cover %d of %s.", w.Name(), c.N, plural(len(v.anchors), "anchor"),
+					cosign.At(n.Sigs[0]).Format("2006-01-02 15:04"), v.covered(c.N), plural(v.lines, "line"))
 			}
 		}
 	}
@@ -67,8 +68,11 @@ func (v *verifier) checkpoints(z *zip.Reader) error {
 			v.say(Bad, "The witness %s signed nothing of this record.", w.Name())
 		}
 	}
-	if len(v.trust.Witnesses) == 0 && len(names) > 0 {
-		v.say(Note, "%s of witnesses: name their keys with --witness to have the signatures checked.", plural(len(names), "checkpoint"))
+	switch {
+	case trusted < 0 && len(v.trust.Witnesses) == 0:
+		v.say(Note, "Name witnesses with --witness, or a checkpoint that you have kept with --checkpoint. Without one, somebody could have written all of this anew.")
+	case v.covered(trusted) < v.lines:
+		v.say(Open, "%s of the chain came after what witnesses or a kept checkpoint cover, so nothing shows that the bot wrote this.", plural(v.lines-v.covered(trusted), "line"))
 	}
 	return nil
 }

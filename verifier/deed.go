@@ -12,7 +12,7 @@ import (
 
 // chainFields are the members of lines of the chain that no hash covers.
 var chainFields = map[string]string{
-	"export": "v at since thread anchors", "export.anchors": "n hash", "chain": "thread from n hash", "end": "anchors chains lines sha256",
+	"export": "v at thread anchors", "export.anchors": "n hash", "chain": "thread from n hash", "end": "anchors chains lines sha256",
 	"texts": "salt withheld command outcome note",
 }
 
@@ -22,8 +22,6 @@ type event struct {
 	Digest   string `json:"digest"`
 	Target   string `json:"target"`
 	User     string `json:"user"`
-	Note     string `json:"note"` // of the first form
-	OK       bool   `json:"ok"`
 	Facts    string `json:"facts"`
 }
 
@@ -39,17 +37,17 @@ type entry struct {
 
 // deed is what the chain says of one request.
 type deed struct {
-	thread, digest, target, state, outcome string
-	facts                                  string // the hash of what it stood on; "" from older versions
-	ran, ended, ok, withheld               bool
-	approved                               map[string]bool // by whom
-	shown                                  bool            // approvals.jsonl has it
+	thread, digest, target, state string
+	facts                         string // the hash of all that it says; none or another one from older versions
+	asked, ran                    bool
+	approved                      map[string]bool // by whom
+	shown                         bool            // approvals.jsonl has it
 }
 
 func (d *deed) people() []string { return slices.Sorted(maps.Keys(d.approved)) }
 
 // deed takes over a line of the chain.
-func (v *verifier) deed(r entry, outcome string, withheld bool) {
+func (v *verifier) deed(r entry) {
 	d := v.deeds[r.Approval]
 	if d == nil {
 		d = &deed{thread: r.Thread, state: "pending"}
@@ -60,15 +58,17 @@ func (v *verifier) deed(r entry, outcome string, withheld bool) {
 	}
 	d.digest, d.target, d.facts = r.Digest, r.Target, r.Facts
 	switch r.What {
+	case "asked":
+		d.asked = true
 	case "approved", "break-glass":
 		d.state, d.approved[r.User] = "approved", true
 	case "running":
 		d.ran, d.state = true, r.What
-	case "done", "unknown":
-		d.state, d.ended, d.ok, d.outcome, d.withheld = r.What, r.What == "done", r.OK, outcome, withheld
 	case "unstarted":
 		d.state = "approved"
-	case "denied", "expired", "cancelled", "invalid":
+	case "edited":
+		d.state = "cancelled"
+	case "done", "unknown", "denied", "expired", "cancelled", "invalid":
 		d.state = r.What
 	}
 }

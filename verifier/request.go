@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -18,42 +19,24 @@ import (
 
 const maxLine = 4 << 20
 
+// request is what is checked of a line of approvals.jsonl.
 type request struct {
-	facts
-	State   string `json:"state"`
-	Digest  string `json:"digest"`
-	Action  action `json:"action"`
-	Outcome struct {
-		OK   bool   `json:"ok"`
-		Note string `json:"note"`
-	} `json:"outcome"`
-}
-
-// facts are what a request stood on beside its action, in the order in which their hash has them.
-type facts struct {
-	ID        string `json:"id"`
-	Thread    string `json:"thread"`
-	Requester struct {
-		ID string `json:"id"`
-	} `json:"requester"`
-	Created string `json:"created"`
-	Level   string `json:"level"`
+	ID      string            `json:"id"`
+	Thread  string            `json:"thread"`
+	State   string            `json:"state"`
+	Digest  string            `json:"digest"`
+	Action  action            `json:"action"`
+	Salts   map[string]string `json:"salts"`
 	Require struct {
 		Needs []struct {
 			Count int `json:"count"`
-		} `json:"needs,omitempty"`
+		} `json:"needs"`
 		Proof string `json:"proof"`
 	} `json:"require"`
-	Votes []vote `json:"votes,omitempty"`
+	Votes []vote `json:"votes"`
 	Basis struct {
 		Kind string `json:"kind"`
-		Of   string `json:"of"`
 	} `json:"basis"`
-	Place struct {
-		Target     string `json:"target"`
-		Env        string `json:"env"`
-		Production bool   `json:"production"`
-	} `json:"place"`
 }
 
 type vote struct {
@@ -61,27 +44,16 @@ type vote struct {
 		ID string `json:"id"`
 	} `json:"user"`
 	Approve bool   `json:"approve"`
-	At      string `json:"at"`
-	Meets   []int  `json:"meets,omitempty"`
+	Meets   []int  `json:"meets"`
 	Glass   bool   `json:"glass"`
-	Passkey *proof `json:"passkey,omitempty"`
+	Passkey *proof `json:"passkey"`
 }
 
-// fields are the members that a line of approvals.jsonl may have, where what is checked stands. The bot
-// writes no others, so others are there to be read by somebody else.
-var fields = map[string]string{
-	"": "id thread call requester agent caller groups revision repeats dropped_by created action digest claim engine level rule policy require votes state expires_at run_by decided by " +
-		"reason basis review outcome unstarted ended preview receipt ticket trial taint place steps",
-	"action": actionFields, "action.steps": actionFields, "requester": userFields, "votes.user": userFields, "basis": "kind of step why", "place": "target env production",
-	"require":       "needs requester_may reason_required solo write proof ticket break_glass grant run_within keep_within",
-	"require.needs": "rule count groups escalate taken duty", "outcome": "ok note signal unstarted undo", "votes.passkey.site": "id origin", "votes.passkey.signed": "response public key",
-	"votes": "user approve reason via event at digest groups duty ticket meets grant glass trial passkey", "votes.passkey": "statement shown site owner by added signed",
-}
+// fields are the members that an action may have: what is no part of its digest is there to be read by
+// somebody else.
+var fields = map[string]string{"action": actionFields, "action.steps": actionFields}
 
-const (
-	actionFields = "tool kind target user dir session pane locked shell foreground path paths args env files steps preview whole text"
-	userFields   = "id name bot outside stranger"
-)
+const actionFields = "tool kind target user dir session pane locked shell foreground path paths args env files steps preview whole text"
 
 type proof struct {
 	Statement string          `json:"statement"`
@@ -162,18 +134,18 @@ func (v *verifier) requests(raw []byte) error {
 			v.say(Bad, "Line %d of approvals.jsonl can't be read (%v).", n, err)
 			continue
 		}
-		v.request(r)
+		v.request(r, sc.Bytes())
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.deeds)) {
-		if d := v.deeds[id]; d.ran && !d.shown {
-			v.say(Bad, "Request %s: the chain of decisions says that it ran, and approvals.jsonl doesn't have it.", printable(id))
+		if d := v.deeds[id]; d.asked && !d.shown {
+			v.say(Bad, "Request %s: it is in the chain of decisions, and not in approvals.jsonl.", printable(id))
 		}
 	}
 	return sc.Err()
 }
 
 // request checks one request: what is said of it must be what the chain says.
-func (v *verifier) request(r request) {
+func (v *verifier) request(r request, row []byte) {
 	name := "Request " + printable(r.ID)
 	d := v.deeds[r.ID]
 	if d == nil || d.shown {
@@ -181,17 +153,25 @@ func (v *verifier) request(r request) {
 		return
 	}
 	d.shown = true
-	wrong := len(v.found)
+	from := len(v.found)
+	waits := r.State == "pending" && (d.state == r.State || d.state == "approved")
+	hidden, same := whole(row, r.Salts, d.facts)
+	others := d.ran && r.Basis.Kind == "" && !slices.Equal(r.people(), d.people())
 	switch {
-	case d.facts == r.hash():
-	case d.facts != "" || r.Thread != d.thread || d.ran && r.Basis.Kind == "" && !slices.Equal(r.people(), d.people()):
-		v.say(Bad, "%s: who asked and voted, when, where, and what it needed isn't what the chain of decisions says.", name)
-	case d.ran:
-		v.say(Open, "%s: its chain is of an older version, which doesn't say what it needed and where it ran.", name)
+	case r.Thread != d.thread || r.Digest != d.digest || r.Action.Target != d.target:
+		v.say(Bad, "%s: its thread, digest or target isn't the one in the chain of decisions.", name)
+	case !strings.HasPrefix(d.facts, factsVersion) && (others || r.State != d.state && !waits):
+		v.say(Bad, "%s: it is %s, and in the chain of decisions %s, or the voters aren't those there.", name, printable(r.State), printable(d.state))
+	case !strings.HasPrefix(d.facts, factsVersion):
+		v.say(Open, "%s: its chain is of an older version, which has its digest, state and voters only. The rest can't be checked.", name)
+	case !same && waits:
+		v.say(Open, "%s: it waits for a decision, and changed since its last line in the chain of decisions.", name)
+	case !same || others:
+		v.say(Bad, "%s: what it says isn't what the chain of decisions has of it.", name)
+	case len(hidden) > 0:
+		v.say(Open, "%s: a secret was taken out of %s, so that can't be checked here.", name, printable(strings.Join(hidden, ", ")))
 	}
-	if r.Digest != d.digest || r.Action.Target != d.target || r.State != d.state && (r.State+d.state != "approvedpending" && r.State+d.state != "pendingapproved") {
-		v.say(Bad, "%s: it is %s, and in the chain of decisions %s, or its digest or target isn't the one there.", name, printable(r.State), printable(d.state))
-	}
+	checked := len(v.found) == from
 	switch digest := r.Action.digest(); {
 	case digest == r.Digest:
 	case r.Action.hidden:
@@ -201,30 +181,39 @@ func (v *verifier) request(r request) {
 	}
 	signed := v.votes(name, r)
 	switch {
-	case !d.ended:
-	case d.withheld || strings.Contains(r.Outcome.Note, redacted) || strings.Contains(d.outcome, " … [cut: "):
-		v.say(Open, "%s: how it ended can't be checked: a secret was taken out of that, or it is long.", name)
-	case r.Outcome.Note != d.outcome || d.facts != "" && r.Outcome.OK != d.ok:
-		v.say(Bad, "%s: how it ended isn't what the chain of decisions says.", name)
-	}
-	if !d.ran || slices.ContainsFunc(v.found[wrong:], func(f Finding) bool { return f.Kind == Bad }) {
-		return
-	}
-	if r.Basis.Kind != "" {
+	case !checked || !d.ran || slices.ContainsFunc(v.found[from:], func(f Finding) bool { return f.Kind == Bad }):
+	case r.Basis.Kind != "":
 		v.say(Good, "%s: it ran by %s.", name, printable(r.Basis.Kind))
-	} else {
+	default:
 		v.say(Good, "%s: approved by %s; %d of %s signed.", name, printable(strings.Join(r.people(), " and ")), signed, plural(len(r.people()), "vote"))
 	}
 }
 
-func (f facts) hash() string {
-	f.Votes = slices.Clone(f.Votes)
-	for i := range f.Votes {
-		f.Votes[i].Passkey = nil
+// factsVersion begins the hash of a whole request.
+const factsVersion = "2:"
+
+// whole reports whether a row is the one of which the chain has the hash, but for its action, which has its digest.
+// hidden are the members of which a secret was taken out, so that they aren't compared.
+func whole(row []byte, salts map[string]string, facts string) (hidden []string, ok bool) {
+	ok = true
+	var members map[string]json.RawMessage
+	err := json.Unmarshal(row, &members)
+	delete(members, "action")
+	delete(members, "salts")
+	sum := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		leaf, taken := strings.CutPrefix(salts[name], "=")
+		if taken {
+			hidden = append(hidden, name)
+			ok = ok && bytes.Contains(members[name], []byte(redacted))
+		} else {
+			h := hmac.New(sha256.New, []byte(leaf))
+			_, _ = h.Write(members[name])
+			leaf = hex.EncodeToString(h.Sum(nil))
+		}
+		_, _ = fmt.Fprintf(sum, "%q %s\n", name, leaf)
 	}
-	raw, _ := json.Marshal(f) // texts and numbers
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])
+	return hidden, ok && err == nil && len(salts) == len(members) && facts == factsVersion+hex.EncodeToString(sum.Sum(nil))
 }
 
 func (r request) people() (ids []string) {

@@ -20,7 +20,7 @@ func (v *verifier) statements(z *zip.Reader) error {
 		if err != nil {
 			return err
 		}
-		if err := v.statement(raw); err != nil {
+		if err := v.statement(name, raw); err != nil {
 			v.say(Bad, "%s: %v.", printable(name), err)
 			continue
 		}
@@ -42,7 +42,7 @@ var stated = map[string]string{
 	"predicate": "request incident action tool target user dir command before approvers signed by policy rule asked ended state outcome",
 }
 
-func (v *verifier) statement(raw []byte) error {
+func (v *verifier) statement(name string, raw []byte) error {
 	var e struct {
 		PayloadType string `json:"payloadType"`
 		Payload     []byte `json:"payload"`
@@ -60,7 +60,7 @@ func (v *verifier) statement(raw []byte) error {
 			By        string   `json:"by"`
 		} `json:"predicate"`
 	}
-	if exact(raw, map[string]string{"": "payloadType payload signatures", "signatures": "keyid sig"}) != nil || json.Unmarshal(raw, &e) != nil || exact(e.Payload, stated) != nil || json.Unmarshal(e.Payload, &s) != nil || e.PayloadType != "application/vnd.in-toto+json" || s.Type != "https://in-toto.io/Statement/v1" {
+	if exact(raw, map[string]string{"": "payloadType payload signatures", "signatures": "keyid sig"}) != nil || json.Unmarshal(raw, &e) != nil || exact(e.Payload, stated) != nil || json.Unmarshal(e.Payload, &s) != nil || e.PayloadType != "application/vnd.in-toto+json" || s.Type != "https://in-toto.io/Statement/v1" || name != "statements/"+s.Predicate.Request+".intoto.json" {
 		return fmt.Errorf("it is no statement of a change")
 	}
 	p := s.Predicate

@@ -6,16 +6,18 @@ package verifier
 
 import (
 	"archive/zip"
+	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -63,7 +65,7 @@ func Archive(r io.ReaderAt, size int64, trust Trust) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this is no zip file (%w); give one that countersign export wrote", err)
 	}
-	if err := entries(z); err != nil {
+	if err := cmp.Or(entries(z), plain(r, size, z)); err != nil {
 		return nil, err
 	}
 	v := &verifier{trust: trust, deeds: map[string]*deed{}}
@@ -89,6 +91,9 @@ func Archive(r io.ReaderAt, size int64, trust Trust) ([]Finding, error) {
 	if err := v.requests(requests); err != nil {
 		return nil, err
 	}
+	if n := len(slices.DeleteFunc(slices.Clone(z.File), func(f *zip.File) bool { return read(f.Name) })); n > 0 {
+		v.say(Note, "%s of the archive, such as timeline and outputs: nothing shows who wrote that.", plural(n, "other file"))
+	}
 	return v.found, v.statements(z)
 }
 
@@ -101,24 +106,26 @@ func file(z *zip.Reader, name string) ([]byte, error) {
 	return raw, nil
 }
 
-// entries refuses an archive that programs unpack in different ways, or that is larger than it looks.
+// read reports whether a file is checked at all.
+func read(name string) bool {
+	dir := path.Dir(name)
+	return name == "audit.jsonl" || name == "approvals.jsonl" || dir == "checkpoints" || dir == "statements"
+}
+
+// safe is the name of a file that the bot puts into an archive. Systems that know no capitals or dots at the end
+// have no other file, and no directory, of that name.
+var safe = regexp.MustCompile(`^([a-z]+/)?[A-Za-z0-9_-][A-Za-z0-9._-]*\.[A-Za-z0-9_-]+$`)
+
+// entries refuses names that mean two things or lead elsewhere, links, and more than is read.
 func entries(z *zip.Reader) error {
-	names, end, left := map[string]bool{}, int64(0), uint64(maxAll)
-	at := func(f *zip.File) int64 {
-		n, _ := f.DataOffset() // 0 if nobody can say
-		return n
-	}
-	all := slices.SortedFunc(slices.Values(z.File), func(a, b *zip.File) int { return cmp.Compare(at(a), at(b)) })
-	for _, f := range all {
-		name, dir := strings.ToLower(f.Name), path.Dir(f.Name)
-		if names[name] || path.Clean("/"+f.Name) != "/"+strings.TrimSuffix(f.Name, "/") || strings.Contains(f.Name, `\`) {
-			return fmt.Errorf("%q is in the archive twice, or isn't the name of a file in it", f.Name)
+	names, left := map[string]bool{}, uint64(maxAll)
+	for _, f := range z.File {
+		name := strings.ToLower(f.Name)
+		if names[name] || !safe.MatchString(f.Name) || !f.Mode().IsRegular() {
+			return fmt.Errorf("%q is in the archive twice, is no file, or has a name that the bot gives to none", f.Name)
 		}
-		if at(f) <= end || len(all) > 20_000 {
-			return fmt.Errorf("%q shares its bytes with another file, or there are too many", f.Name)
-		}
-		names[name], end = true, at(f)+int64(f.CompressedSize64) //nolint:gosec // the next one would begin before it
-		if f.Name == "audit.jsonl" || f.Name == "approvals.jsonl" || dir == "checkpoints" || dir == "statements" {
+		names[name] = true
+		if read(f.Name) {
 			if f.UncompressedSize64 > left {
 				return fmt.Errorf("what is to be checked has more than %d MB", maxAll>>20)
 			}
@@ -128,6 +135,50 @@ func entries(z *zip.Reader) error {
 	return nil
 }
 
+// plain refuses an archive that programs unpack in different ways: it must be, to the byte, what is written from the
+// directory that was read. So nothing is before it, between its files or behind it, and each file has one header.
+func plain(r io.ReaderAt, size int64, z *zip.Reader) error {
+	rest := &same{bufio.NewReader(io.NewSectionReader(r, 0, size))}
+	w := zip.NewWriter(rest)
+	for _, f := range z.File {
+		h := f.FileHeader
+		if h.Flags&^0x808 != 0 || h.Comment != "" || len(h.Extra) > 0 && (len(h.Extra) != 9 || string(h.Extra[:2]) != "UT") {
+			return errPlain // encrypted, or with another name in it
+		}
+		out, err := w.CreateRaw(&h)
+		if err != nil {
+			return errPlain
+		}
+		raw, err := f.OpenRaw()
+		if err == nil {
+			_, err = io.Copy(out, raw)
+		}
+		if err != nil {
+			return errPlain
+		}
+	}
+	if w.Close() != nil {
+		return errPlain
+	}
+	if _, err := rest.ReadByte(); err == nil {
+		return errPlain
+	}
+	return nil
+}
+
+var errPlain = errors.New("programs would unpack this zip file in different ways; give it as countersign export wrote it")
+
+// same takes what is written if that is what comes next.
+type same struct{ *bufio.Reader }
+
+func (s *same) Write(b []byte) (int, error) {
+	next := make([]byte, len(b))
+	if _, err := io.ReadFull(s.Reader, next); err != nil || !bytes.Equal(next, b) {
+		return 0, errPlain
+	}
+	return len(b), nil
+}
+
 func below(z *zip.Reader, dir string) []string {
 	names, _ := fs.Glob(z, dir+"/*") // its only error is a pattern's
 	return names
@@ -135,8 +186,9 @@ func below(z *zip.Reader, dir string) []string {
 
 type verifier struct {
 	trust   Trust
-	anchors [][]byte // the records of the anchors, in order
-	made    time.Time
+	anchors [][]byte         // the records of the anchors, in order
+	heads   []row            // of the thread's chain, which the anchors cover
+	lines   int              // of the thread's chain
 	deeds   map[string]*deed // what the chain says, by request
 	found   []Finding
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/ed25519"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -50,6 +51,8 @@ func must(t testing.TB, err error) {
 // that a witness has signed.
 type made struct {
 	files   map[string]string
+	keys    map[string][]string // of those who voted
+	early   string              // what the witness signed before it had run
 	witness note.Verifier
 	log     cosign.LogKey
 }
@@ -63,16 +66,27 @@ func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 		Args: json.RawMessage(`{"command":"x","wait":true}`), Env: map[string]string{"process": "x"}, Files: map[string]string{"/srv/": "directory inode 1:2"},
 	}
 	r := approvals.Record{
-		ID: "aaaaaaaaaa", Thread: thread, Call: "c1", Requester: chat.User{ID: "web:dave", Name: "dave"}, Created: now, Action: a, Digest: a.Digest(), Level: "medium",
+		ID: "aaaaaaaaaa", Nonce: "abcdefghijklmnop", Thread: thread, Call: "c1", Requester: chat.User{ID: "web:dave", Name: "dave"}, Created: now, Action: a, Digest: a.Digest(),
+		Level: "medium", Agent: "the sub-agent x", Groups: []string{"dev"}, Revision: 2, Rule: "default", Policy: "p1", ExpiresAt: now.Add(time.Hour), RunBy: now.Add(2 * time.Hour),
+		Decided: now, By: chat.User{ID: "web:bob", Name: "bob"}, Reason: "<it> hangs & waits", Ended: now.Add(time.Minute), Taint: "a page", Ticket: approvals.Ticket{Key: "OPS-1"},
+		Claim: approvals.Claim{Risk: "low"}, Engine: approvals.Judgement{Risk: "medium", Effects: []string{"restarts"}}, Preview: approvals.Preview{Text: "restarts nginx"},
+		Receipt: approvals.Receipt{Method: "compared", Text: "/etc/x"}, Trial: approvals.Trial{For: time.Hour, Note: "kept"}, Review: approvals.Review{By: chat.User{ID: "web:erin"}, At: now},
 		Require: approvals.Require{Needs: []approvals.Need{{Rule: "default", Count: 2, Groups: []string{"oncall"}}}, Proof: "passkey"}, State: approvals.Done,
 		Outcome: approvals.Outcome{OK: true, Note: "exit code 0"}, Place: approvals.Place{Target: "web-1", Env: "prod"},
 	}
+	no := approvals.Record{ // nobody wanted it
+		ID: "bbbbbbbbbb", Nonce: "ponmlkjihgfedcba", Thread: thread, Call: "c2", Requester: r.Requester, Created: now.Add(time.Second), Level: "high", Action: approvals.Action{Tool: "write_file", Kind: approvals.KindChange, Target: "local"}, State: approvals.Denied,
+		Votes: []approvals.Vote{{User: chat.User{ID: "web:bob"}, Via: "text", Reason: "not now", At: now}}, Reason: "not now", By: chat.User{ID: "web:bob"},
+	}
+	no.Digest = no.Action.Digest()
+	m := made{keys: map[string][]string{}}
 	site := passkey.Site{ID: "bot.example.com", Origin: "https://bot.example.com"}
 	shown := json.RawMessage(`{"title":"Run a command"}`)
 	for _, who := range []string{"alice", "bob"} {
 		d := passkeytest.New(site.ID, site.Origin)
 		key, err := register.Key(site, []byte("challenge"), d.Create([]byte("challenge")))
 		must(t, err)
+		m.keys["web:"+who] = []string{passkey.Key{ID: key.ID, Owner: "web:" + who, Public: key.Public}.Digest()}
 		s := passkey.Statement{
 			Version: 1, For: passkey.ForApprove, Request: string(r.ID), Digest: r.Digest.String(), Shown: "f8f5b4c7", Voter: "web:" + who, Owner: "web:" + who, Nonce: who, At: now,
 		}
@@ -85,7 +99,7 @@ func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 			Passkey: &passkey.Proof{Statement: raw, Response: d.Sign(passkey.Challenge(raw)), Shown: shown, Site: site, KeyID: key.ID, Public: key.Public, KeyOwner: "web:" + who},
 		})
 	}
-	m := made{files: map[string]string{}}
+	m.files = map[string]string{}
 	seed, err := keyring.SharedKey(t.Context(), db, audit.LogKey)
 	must(t, err)
 	log, text, err := keys.Log("bot.example.com", seed)
@@ -127,18 +141,25 @@ func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 		approve()
 		add(thread, audit.Running)
 		audit.Anchor(tx, now)
-		tree, ok := audit.Tree(tx)
-		if !ok {
-			t.Fatal("there is no tree")
+		sign := func() string {
+			tree, ok := audit.Tree(tx)
+			if !ok {
+				t.Fatal("there is no tree")
+			}
+			text, err := note.Sign(&note.Note{Text: cosign.Checkpoint{Origin: "bot.example.com", Tree: tree}.Text()}, log, w)
+			must(t, err)
+			return string(text)
 		}
-		text, err := note.Sign(&note.Note{Text: cosign.Checkpoint{Origin: "bot.example.com", Tree: tree}.Text()}, log, w)
-		audit.SetWitness(tx, "witness.example.com", audit.Witnessed{Size: tree.N, Note: string(text)})
+		m.early = sign()
 		add(thread, audit.Done)
+		audit.Append(tx, thread, event(audit.Event{What: audit.Asked, Approval: string(no.ID), Digest: no.Digest.String(), Target: "local", Facts: no.Facts()}), now)
+		audit.Append(tx, thread, event(audit.Event{What: audit.Denied, Approval: string(no.ID), Digest: no.Digest.String(), Target: "local", User: "web:bob", Facts: no.Facts()}), now)
 		audit.Anchor(tx, now)
-		return err
+		audit.SetWitness(tx, "witness.example.com", audit.Witnessed{Size: 8, Note: sign()})
+		return nil
 	}))
 	var out bytes.Buffer
-	must(t, report.Export(context.Background(), &out, report.Incident{Thread: thread, Made: now, Records: []approvals.Record{r}}, report.Parts{
+	must(t, report.Export(context.Background(), &out, report.Incident{Thread: thread, Made: now, Records: []approvals.Record{r, no}}, report.Parts{
 		Chain: report.Chain(db, thread, now), Checkpoints: report.Checkpoints(db), Sign: report.Signer(db),
 	}))
 	z, err := zip.NewReader(bytes.NewReader(out.Bytes()), int64(out.Len()))
@@ -168,12 +189,12 @@ func (m made) checkEntries(t *testing.T, files [][2]string) (bad []string, all s
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	for _, file := range files {
-		f, err := z.Create(file[0])
+		f, err := z.CreateHeader(&zip.FileHeader{Name: file[0], Method: zip.Store}) // to deflate takes long
 		must(t, err)
 		_, _ = io.WriteString(f, file[1])
 	}
 	must(t, z.Close())
-	found, err := verifier.Archive(bytes.NewReader(b.Bytes()), int64(b.Len()), verifier.Trust{Witnesses: []note.Verifier{m.witness}, Log: []cosign.LogKey{m.log}})
+	found, err := verifier.Archive(bytes.NewReader(b.Bytes()), int64(b.Len()), verifier.Trust{Witnesses: []note.Verifier{m.witness}, Log: []cosign.LogKey{m.log}, Keys: m.keys})
 	if err != nil {
 		return []string{err.Error()}, ""
 	}
@@ -210,11 +231,25 @@ func (m made) rechained(t *testing.T, pairs ...string) map[string]string {
 	return files
 }
 
+// hidden is an archive in which a member of the first request is another one, and its hash stands beside it as if a
+// secret had been taken out.
+func (m made) hidden(t *testing.T, name, value string) map[string]string {
+	t.Helper()
+	line, _, _ := strings.Cut(m.files["approvals.jsonl"], "\n")
+	var row map[string]json.RawMessage
+	var salts map[string]string
+	must(t, json.Unmarshal([]byte(line), &row))
+	must(t, json.Unmarshal(row["salts"], &salts))
+	h := hmac.New(sha256.New, []byte(salts[name]))
+	_, _ = h.Write(row[name])
+	return m.replaced(t, "approvals.jsonl", `"`+name+`":`+string(row[name]), `"`+name+`":`+value, salts[name], "="+hex.EncodeToString(h.Sum(nil)))
+}
+
 // TestForgedArchives: each is made from a real archive by somebody who has no key. None is ok.
 func TestForgedArchives(t *testing.T) {
 	m := makeArchive(t)
 	vote := func(who string) string { return `"votes":[{"user":{"id":"web:` + who + `","name":"` + who + `"}` }
-	line := strings.TrimSpace(m.files["approvals.jsonl"])
+	line, _, _ := strings.Cut(m.files["approvals.jsonl"], "\n")
 	text := m.files["audit.jsonl"]
 	salted := text[strings.LastIndex(text, `"texts":{"salt"`):]
 	salted = salted[:strings.Index(salted, "}")+1]
@@ -251,12 +286,21 @@ func TestForgedArchives(t *testing.T) {
 	// What says that a secret was taken out excuses nothing: that is neither right nor wrong.
 	for name, files := range map[string]map[string]string{
 		"the text":     m.replaced(t, "approvals.jsonl", "systemctl restart", "rm -rf /", `"dir":"/srv"`, `"dir":"[redacted:x#1234]"`),
-		"the card":     m.replaced(t, "approvals.jsonl", `"title":"Run a command"`, `"title":"Nothing [redacted:x#1234]"`),
-		"the outcome":  m.replaced(t, "approvals.jsonl", `"note":"exit code 0"`, `"note":"exit [redacted:x#1234]"`),
+		"the reason":   m.hidden(t, "reason", `"[redacted:x#1234] and nothing else"`),
+		"the outcome":  m.hidden(t, "outcome", `{"ok":true,"note":"exit [redacted:x#1234]"}`),
 		"a chain text": m.rechained(t, salted, `"texts":{"withheld":true,"outcome":"[redacted:x#1234]"}`),
 	} {
 		if bad, all := m.check(t, files); len(bad) > 0 || !strings.Contains(all, "open ") {
 			t.Errorf("%s: %q\n%s", name, bad, all)
+		}
+	}
+	for name, files := range map[string]map[string]string{
+		"the card":                m.replaced(t, "approvals.jsonl", `"title":"Run a command"`, `"title":"Nothing [redacted:x#1234]"`),
+		"a member without a mark": m.hidden(t, "reason", `"all is well"`),
+		"other votes":             m.hidden(t, "votes", `[{"user":{"id":"web:carol"},"approve":true,"meets":[0],"reason":"[redacted:x#1234]"}]`),
+	} {
+		if bad, all := m.check(t, files); len(bad) == 0 {
+			t.Errorf("%s: nobody found it\n%s", name, all)
 		}
 	}
 	if bad, _ := m.check(t, m.replaced(t, "approvals.jsonl", "systemctl restart", "rm -rf /", `"rule":"`, `"rule":"[redacted:x#1234]`)); len(bad) == 0 {
@@ -285,7 +329,6 @@ func TestArchivesThatAreReadInTwoWays(t *testing.T) {
 			t.Errorf("%s: nobody found it", name)
 		}
 	}
-	// Many entries over the same bytes.
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	for _, file := range append(all, [2]string{"checkpoints/8.txt", "x"}, [2]string{"checkpoints/9.txt", "x"}) {
@@ -294,11 +337,60 @@ func TestArchivesThatAreReadInTwoWays(t *testing.T) {
 		_, _ = io.WriteString(f, file[1])
 	}
 	must(t, z.Close())
-	raw := b.Bytes()
-	first, second := bytes.LastIndex(raw, []byte("checkpoints/8.txt")), bytes.LastIndex(raw, []byte("checkpoints/9.txt"))
-	copy(raw[second-4:second], raw[first-4:first]) // where its bytes begin
-	if _, err := verifier.Archive(bytes.NewReader(raw), int64(len(raw)), verifier.Trust{}); err == nil || !strings.Contains(err.Error(), "shares its bytes") {
-		t.Errorf("two files of the same bytes: %v", err)
+	raw := b.String()
+	if _, err := verifier.Archive(strings.NewReader(raw), int64(len(raw)), verifier.Trust{}); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(old, next string, last bool) string {
+		at := strings.Index(raw, old)
+		if last {
+			at = strings.LastIndex(raw, old)
+		}
+		return raw[:at] + next + raw[at+len(old):]
+	}
+	first, second := strings.LastIndex(raw, "checkpoints/8.txt"), strings.LastIndex(raw, "checkpoints/9.txt")
+	end := strings.LastIndex(raw, "PK\x05\x06")
+	for name, twin := range map[string]string{
+		"two entries over the same bytes":        raw[:second-4] + raw[first-4:first] + raw[second:],
+		"another archive before it":              raw + raw,
+		"a program before it":                    "#!/bin/sh\n" + raw,
+		"something behind it":                    raw + "x",
+		"a comment with another end":             raw[:len(raw)-2] + "\x16\x00" + raw[end:],
+		"another name in the local header":       patch("checkpoints/9.txt", "checkpoints/7.txt", false),
+		"another name in the directory":          patch("checkpoints/9.txt", "checkpoints/7.txt", true),
+		"another method in the local header":     patch("PK\x03\x04\x14\x00\x08\x00\x00", "PK\x03\x04\x14\x00\x08\x00\x08", false),
+		"an entry that the directory leaves out": strings.Replace(raw, "PK\x01\x02", raw[:strings.Index(raw, "PK\x03\x04\x14")+60]+"PK\x01\x02", 1),
+	} {
+		if found, err := verifier.Archive(strings.NewReader(twin), int64(len(twin)), verifier.Trust{}); err == nil {
+			t.Errorf("%s: nobody found it: %v", name, found)
+		}
+	}
+	for name, h := range map[string]zip.FileHeader{
+		"a link":                         {Name: "outputs/x.txt", ExternalAttrs: 0o120777 << 16, CreatorVersion: 3 << 8},
+		"a directory":                    {Name: "outputs/"},
+		"an absolute name":               {Name: "/outputs"},
+		"a name with a line feed":        {Name: "approvals.jsonl\nok"},
+		"a letter that folds to another": {Name: "audit.j\u017fonl"},
+		"a drive":                        {Name: "c:approvals.jsonl"},
+		"a dot at its end":               {Name: "approvals.jsonl."},
+		"another name beside it":         {Name: "x.txt", Extra: []byte("up\x06\x00\x01\x00\x00\x00\x00y")},
+		"a comment":                      {Name: "x.txt", Comment: "approvals.jsonl"},
+		"a file like a directory":        {Name: "statements"},
+		"a directory in capitals":        {Name: "Statements/x.json"},
+	} {
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		for _, file := range all {
+			f, err := z.Create(file[0])
+			must(t, err)
+			_, _ = io.WriteString(f, file[1])
+		}
+		_, err := z.CreateHeader(&h)
+		must(t, err)
+		must(t, z.Close())
+		if found, err := verifier.Archive(bytes.NewReader(b.Bytes()), int64(b.Len()), verifier.Trust{}); err == nil {
+			t.Errorf("%s: nobody found it: %v", name, found)
+		}
 	}
 }
 
@@ -312,6 +404,32 @@ func TestAWitnessThatSignedNothing(t *testing.T) {
 	must(t, err)
 	files["checkpoints/1.txt"] = string(text)
 	if bad, all := m.check(t, files); !slices.Contains(bad, "The witness witness.example.com signed nothing of this record.") {
+		t.Errorf("%q\n%s", bad, all)
+	}
+}
+
+// TestWhatCameAfterTheWitness: what no witness has signed is said, and so is a chain of which the heads were left out.
+func TestWhatCameAfterTheWitness(t *testing.T) {
+	m := makeArchive(t)
+	files := maps.Clone(m.files)
+	files["checkpoints/1.txt"] = m.early
+	if bad, all := m.check(t, files); len(bad) > 0 || !strings.Contains(all, "signed 7 of 8 anchors at 2026-03-01 12:00 UTC, which cover 4 of 7 lines") ||
+		!strings.Contains(all, "open 3 lines of the chain came after") {
+		t.Errorf("%q\n%s", bad, all)
+	}
+	// Without a key, somebody can calculate all hashes of the chain again, and leave out the heads that speak against it.
+	var kept []string
+	for line := range strings.Lines(m.files["audit.jsonl"]) {
+		if !strings.HasPrefix(line, `{"head":`) {
+			kept = append(kept, line)
+		}
+	}
+	all := strings.Join(kept, "")
+	m.files["audit.jsonl"] = all
+	at := strings.LastIndex(all, `{"end":`)
+	cut := strings.Index(all[at:], `"sha256":"`) + at + len(`"sha256":"`)
+	m.files["audit.jsonl"] = all[:cut] + sha([]byte(all[:at])) + all[cut+64:]
+	if bad, all := m.check(t, m.files); len(bad) > 0 || !strings.Contains(all, "open 7 lines of the chain came after") {
 		t.Errorf("%q\n%s", bad, all)
 	}
 }
@@ -342,7 +460,7 @@ func TestAnArchiveAsItWasMade(t *testing.T) {
 		t.Fatalf("%q", bad)
 	}
 	for _, want := range []string{
-		"The chain of decisions is whole: 5 lines, 8 anchors.", "The witness witness.example.com signed 7 of 8 anchors at 2026-03-01 12:00 UTC, 0s before the archive was made.",
+		"The chain of decisions is whole: 7 lines, 8 anchors, which cover 7.", "The witness witness.example.com signed 8 of 8 anchors at 2026-03-01 12:00 UTC, which cover 7 of 7 lines.",
 		"approved by web:alice and web:bob; 2 of 2 votes signed", "1 statement of changes, signed by the record's key.",
 	} {
 		if !strings.Contains(all, want) {
