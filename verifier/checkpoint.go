@@ -1,7 +1,6 @@
 package verifier
 
 import (
-	"archive/zip"
 	"crypto/sha256"
 	"maps"
 	"math/bits"
@@ -15,17 +14,14 @@ import (
 )
 
 // checkpoints compares what witnesses signed with the anchors.
-func (v *verifier) checkpoints(z *zip.Reader) error {
+func (v *verifier) checkpoints() {
 	signed := map[string]int64{} // witness -> anchors
 	trusted := int64(-1)
-	names := below(z, "checkpoints")
+	names := v.below("checkpoints")
 	for _, name := range append(names, slices.Sorted(maps.Keys(v.trust.Checkpoints))...) {
 		raw, own := v.trust.Checkpoints[name]
 		if !own {
-			var err error
-			if raw, err = file(z, name); err != nil {
-				return err
-			}
+			raw = v.files[name]
 		}
 		text, _, ok := strings.Cut(string(raw), "\n\n")
 		c, err := cosign.Parse(text + "\n")
@@ -74,7 +70,6 @@ func (v *verifier) checkpoints(z *zip.Reader) error {
 	case v.covered(trusted) < v.lines:
 		v.say(Open, "%s of the chain came after what witnesses or a kept checkpoint cover, so nothing shows that the bot wrote this.", plural(v.lines-v.covered(trusted), "line"))
 	}
-	return nil
 }
 
 // root is the root of the tree of records (RFC 6962).

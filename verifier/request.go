@@ -1,7 +1,6 @@
 package verifier
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/hmac"
@@ -16,8 +15,6 @@ import (
 
 	"countersign/approvals/passkey"
 )
-
-const maxLine = 4 << 20
 
 // request is what is checked of a line of approvals.jsonl.
 type request struct {
@@ -124,24 +121,25 @@ func (a action) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (v *verifier) requests(raw []byte) error {
-	sc := bufio.NewScanner(bytes.NewReader(raw))
-	sc.Buffer(nil, maxLine)
-	for n := 1; sc.Scan(); n++ {
+func (v *verifier) requests(raw []byte) {
+	n := 0
+	for row := range bytes.Lines(raw) {
+		n++
 		var r request
-		err := exact(sc.Bytes(), fields)
-		if err = errors.Join(err, json.Unmarshal(sc.Bytes(), &r)); err != nil {
+		if err := errors.Join(exact(row, fields), json.Unmarshal(row, &r)); err != nil {
 			v.say(Bad, "Line %d of approvals.jsonl can't be read (%v).", n, err)
 			continue
 		}
-		v.request(r, sc.Bytes())
+		v.request(r, row)
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.deeds)) {
 		if d := v.deeds[id]; d.asked && !d.shown {
 			v.say(Bad, "Request %s: it is in the chain of decisions, and not in approvals.jsonl.", printable(id))
 		}
 	}
-	return sc.Err()
+	if v.signed && v.trust.Keys == nil {
+		v.say(Note, "Name the passkeys that count with --key. Without that, whose they are is the archive's own word.")
+	}
 }
 
 // request checks one request: what is said of it must be what the chain says.
@@ -243,6 +241,7 @@ func (v *verifier) votes(name string, r request) (signed int) {
 			v.say(Bad, "%s: the vote of %s: %v.", name, who, cmp.Or(err, errors.New("another vote is signed by a passkey of the same person")))
 		case vote.Approve:
 			signed++
+			v.signed = true
 		}
 		owners[p.Owner] = true
 	}

@@ -1,7 +1,6 @@
 package verifier
 
 import (
-	"archive/zip"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
@@ -12,15 +11,10 @@ import (
 
 // statements checks the signed statements about changes (in-toto, in DSSE envelopes) against the
 // requests, and their signatures if the log's key is known.
-func (v *verifier) statements(z *zip.Reader) error {
-	names := below(z, "statements")
+func (v *verifier) statements() {
 	good := 0
-	for _, name := range names {
-		raw, err := file(z, name)
-		if err != nil {
-			return err
-		}
-		if err := v.statement(name, raw); err != nil {
+	for _, name := range v.below("statements") {
+		if err := v.statement(name, v.files[name]); err != nil {
 			v.say(Bad, "%s: %v.", printable(name), err)
 			continue
 		}
@@ -33,7 +27,6 @@ func (v *verifier) statements(z *zip.Reader) error {
 	default:
 		v.say(Good, "%s of changes, signed by the record's key.", plural(good, "statement"))
 	}
-	return nil
 }
 
 // stated are the members of a statement.

@@ -136,7 +136,12 @@ func TestEachFieldOfAnArchiveIsCovered(t *testing.T) {
 			}
 			return text
 		}
+		kinds := map[string]int{}
 		for i, line := range lines {
+			kind, _, _ := strings.Cut(line, ":")
+			if kinds[kind]++; name == "audit.jsonl" && kinds[kind] > 3 {
+				continue // as the others of its kind
+			}
 			before, after := lines[:i:i], lines[i+1:]
 			for _, c := range changes(t, line) {
 				try(name, c.what, with(append(append(before, c.line), after...)...))

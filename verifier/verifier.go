@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -65,72 +66,53 @@ func Archive(r io.ReaderAt, size int64, trust Trust) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this is no zip file (%w); give one that countersign export wrote", err)
 	}
-	if err := cmp.Or(entries(z), plain(r, size, z)); err != nil {
+	v := &verifier{trust: trust, files: map[string][]byte{}, deeds: map[string]*deed{}}
+	if err := cmp.Or(plain(r, size, z), v.unpack(z)); err != nil {
 		return nil, err
 	}
-	v := &verifier{trust: trust, deeds: map[string]*deed{}}
-	chain, err := file(z, "audit.jsonl")
-	if err != nil {
-		return nil, err
-	}
+	chain, ok := v.files["audit.jsonl"]
+	requests, ok2 := v.files["approvals.jsonl"]
 	switch {
-	case chain == nil && !slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == "approvals.jsonl" }):
+	case !ok && !ok2:
 		return nil, errors.New("this zip file has neither audit.jsonl nor approvals.jsonl, so it is no record of an incident")
-	case chain == nil:
+	case !ok:
 		v.say(Bad, "The chain of decisions (audit.jsonl) is missing, so nothing shows that this is what the bot wrote down.")
 	default:
 		v.chain(chain)
-		if err := v.checkpoints(z); err != nil {
-			return nil, err
-		}
+		v.checkpoints()
 	}
-	requests, err := file(z, "approvals.jsonl")
-	if err != nil {
-		return nil, err
+	v.requests(requests)
+	v.statements()
+	if n := len(z.File) - len(v.files); n > 0 {
+		v.say(Note, "%s of the archive, such as timeline and outputs, can't be checked.", plural(n, "other file"))
 	}
-	if err := v.requests(requests); err != nil {
-		return nil, err
-	}
-	if n := len(slices.DeleteFunc(slices.Clone(z.File), func(f *zip.File) bool { return read(f.Name) })); n > 0 {
-		v.say(Note, "%s of the archive, such as timeline and outputs: nothing shows who wrote that.", plural(n, "other file"))
-	}
-	return v.found, v.statements(z)
-}
-
-// file is a file of the archive, nil where it is not. It has no more bytes than it says.
-func file(z *zip.Reader, name string) ([]byte, error) {
-	raw, err := fs.ReadFile(z, name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s can't be unpacked (%w)", name, err)
-	}
-	return raw, nil
-}
-
-// read reports whether a file is checked at all.
-func read(name string) bool {
-	dir := path.Dir(name)
-	return name == "audit.jsonl" || name == "approvals.jsonl" || dir == "checkpoints" || dir == "statements"
+	return v.found, nil
 }
 
 // safe is the name of a file that the bot puts into an archive. Systems that know no capitals or dots at the end
 // have no other file, and no directory, of that name.
 var safe = regexp.MustCompile(`^([a-z]+/)?[A-Za-z0-9_-][A-Za-z0-9._-]*\.[A-Za-z0-9_-]+$`)
 
-// entries refuses names that mean two things or lead elsewhere, links, and more than is read.
-func entries(z *zip.Reader) error {
+// unpack reads what is checked. It refuses names that mean two things or lead elsewhere, links, and too much.
+func (v *verifier) unpack(z *zip.Reader) error {
 	names, left := map[string]bool{}, uint64(maxAll)
 	for _, f := range z.File {
-		name := strings.ToLower(f.Name)
+		name, dir := strings.ToLower(f.Name), path.Dir(f.Name)
 		if names[name] || !safe.MatchString(f.Name) || !f.Mode().IsRegular() {
 			return fmt.Errorf("%q is in the archive twice, is no file, or has a name that the bot gives to none", f.Name)
 		}
-		names[name] = true
-		if read(f.Name) {
-			if f.UncompressedSize64 > left {
-				return fmt.Errorf("what is to be checked has more than %d MB", maxAll>>20)
-			}
-			left -= f.UncompressedSize64
+		if names[name] = true; f.Name != "audit.jsonl" && f.Name != "approvals.jsonl" && dir != "checkpoints" && dir != "statements" {
+			continue
 		}
+		if f.UncompressedSize64 > left {
+			return fmt.Errorf("what is to be checked has more than %d MB", maxAll>>20)
+		}
+		left -= f.UncompressedSize64
+		raw, err := fs.ReadFile(z, f.Name) // which has no more bytes than it says
+		if err != nil {
+			return fmt.Errorf("%s can't be unpacked (%w)", f.Name, err)
+		}
+		v.files[f.Name] = raw
 	}
 	return nil
 }
@@ -179,17 +161,19 @@ func (s *same) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func below(z *zip.Reader, dir string) []string {
-	names, _ := fs.Glob(z, dir+"/*") // its only error is a pattern's
-	return names
+// below are the names of the files in a directory.
+func (v *verifier) below(dir string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.files)), func(name string) bool { return path.Dir(name) != dir })
 }
 
 type verifier struct {
 	trust   Trust
-	anchors [][]byte         // the records of the anchors, in order
-	heads   []row            // of the thread's chain, which the anchors cover
-	lines   int              // of the thread's chain
-	deeds   map[string]*deed // what the chain says, by request
+	files   map[string][]byte // what is checked, by name
+	anchors [][]byte          // the records of the anchors, in order
+	heads   []row             // of the thread's chain, which the anchors cover
+	lines   int               // of the thread's chain
+	deeds   map[string]*deed  // what the chain says, by request
+	signed  bool              // a passkey signed a vote
 	found   []Finding
 }
 
