@@ -423,7 +423,8 @@ func (im *importer) addLine(line []byte) error {
 			return nil
 		}
 		im.under = &c
-		return im.put(anchoredKey(c.Anchor, c.Thread), line)
+		was, err := encode(Head{c.N, c.Hash})
+		return errors.Join(err, im.put(coveredKey(c.Thread), was), im.put(anchoredKey(c.Anchor, c.Thread), line))
 	case bytes.HasPrefix(line, []byte(chainBegin)):
 		return im.begin(line)
 	case bytes.HasPrefix(line, []byte(endBegin)):

@@ -343,3 +343,33 @@ func FuzzImport(f *testing.F) {
 		}
 	})
 }
+
+// TestLinesWithoutTheHeadsOfTheirAnchorsAreCounted: an export of one thread may leave heads out, and without them its
+// lines are those that somebody else could have written.
+func TestLinesWithoutTheHeadsOfTheirAnchorsAreCounted(t *testing.T) {
+	for _, o := range []ExportOptions{{Now: start}, {Now: start, Thread: "web:1"}} {
+		text := export(t, filled(t), o)
+		_, _, whole, faults, err := examine(t, text)
+		if err != nil || faults != nil || whole.Loose == uint64(whole.Lines) {
+			t.Fatalf("%v %v %+v", err, faults, whole)
+		}
+		if o.Thread == "" {
+			continue
+		}
+		var kept []string
+		for line := range strings.Lines(text) {
+			if !strings.HasPrefix(line, headBegin) && !strings.HasPrefix(line, endBegin) {
+				kept = append(kept, line)
+			}
+		}
+		body := strings.Join(kept, "")
+		end, err := encode(endRow{uint64(strings.Count(body, anchorBegin)), 1, uint64(whole.Lines), sum([]byte(body))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, c, faults, err := examine(t, body+endBegin+string(end)+"}\n")
+		if err != nil || faults != nil || c.Loose != uint64(c.Lines) || c.Lines == 0 {
+			t.Errorf("%v %v %+v", err, faults, c)
+		}
+	}
+}

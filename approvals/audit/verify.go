@@ -48,7 +48,7 @@ type Checked struct {
 	// Withheld is the number of lines whose texts an export left out, so that only
 	// the rest of them was checked.
 	Withheld int
-	// Loose is the number of lines that no anchor covers yet.
+	// Loose is the number of lines that no anchor covers yet, or none whose heads are in the export.
 	Loose uint64
 	// Skipped is the number of anchored heads that a part of the whole cannot be
 	// compared with, and of anchors that it shows without their heads.
@@ -249,9 +249,7 @@ func (c *checker) heads() {
 		if !some && head.N > 0 && (c.o.Export == nil || c.from(thread) < head.N) {
 			c.tell(Fault{Thread: thread, What: fmt.Sprintf("the whole chain is missing; its head says that it has %d lines", head.N)})
 		}
-		if c.o.Export == nil {
-			c.loose(thread, head, anchored)
-		}
+		c.loose(thread, head, anchored && c.o.Export == nil)
 	}
 }
 
@@ -264,19 +262,23 @@ func threadOf(key []byte) (string, bool) {
 	return s, ok
 }
 
-// loose checks that what is not anchored yet will be.
-func (c *checker) loose(thread string, head Head, anchored bool) {
+// loose counts what no anchor covers, of those whose heads are there. In a store with anchors, it must have the mark
+// by which it will be.
+func (c *checker) loose(thread string, head Head, marked bool) {
 	var was Head
 	raw, ok := c.tx.Get(coveredKey(thread))
 	if ok && !canonical(raw, &was) {
 		c.tell(Fault{Thread: thread, What: "the row that says what is anchored " + unreadable})
 		return
 	}
+	if from := c.from(thread); c.o.Export != nil && from != math.MaxUint64 {
+		was.N = max(was.N, from)
+	}
 	if head.N <= was.N {
 		return
 	}
 	c.Loose += head.N - was.N
-	if _, marked := c.tx.Get(newKey(thread)); !marked && anchored {
+	if _, ok := c.tx.Get(newKey(thread)); !ok && marked {
 		c.tell(Fault{Thread: thread, N: was.N, What: "is not anchored and would never be: the mark of the chain is missing"})
 	}
 }

@@ -151,6 +151,7 @@ func TestWhatAnApprovalRestsOnMustHold(t *testing.T) {
 			f.update(t, func(tx store.Tx) { f.Cancel(tx, rec.ID, chat.User{ID: "web:alice"}, "x") })
 		}, "does not hold: it is cancelled"},
 		{"it became invalid", func(t *testing.T, f *fixture, rec approvals.Record) {
+			f.around = true
 			f.update(t, func(tx store.Tx) { approvals.Ledger{}.Invalidate(tx, rec.ID, "x", f.now) })
 		}, "does not hold: it is invalid"},
 		{"it is gone", func(t *testing.T, f *fixture, rec approvals.Record) {

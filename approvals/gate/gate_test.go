@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,7 @@ type fixture struct {
 	limits    gate.Limits
 	onCall    func(policy.Reference) policy.OnCall
 	tickets   gate.Tickets
+	around    bool // the test changed a request without the gate
 }
 
 // oncall is the group of the fixture: two people of the console, one of Slack,
@@ -52,7 +54,33 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{db: mem.Open(), now: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), approvers: []string{"oncall"}, mode: policy.Balanced, classify: risk.Judge}
 	f.configure(t, policy.Config{}, oncall())
+	t.Cleanup(func() { f.eachRequestIsItsLastLine(t) })
 	return f
+}
+
+// eachRequestIsItsLastLine: after whatever a test did, the newest line of each request has the hash of all that the
+// request says. One that waits may have changed since.
+func (f *fixture) eachRequestIsItsLastLine(t *testing.T) {
+	t.Helper()
+	err := f.db.View(context.Background(), func(tx store.Tx) error {
+		last := map[string]audit.Event{}
+		for l := range audit.Each(tx, time.Time{}) {
+			last[l.Event.Approval] = l.Event
+		}
+		for key, raw := range tx.Scan(store.Prefix("approval")) {
+			var r approvals.Record
+			if err := json.Unmarshal(raw, &r); err != nil {
+				return fmt.Errorf("%s: %w", store.Format(key), err)
+			}
+			if e := last[string(r.ID)]; !f.around && r.State != approvals.Pending && e.Facts != r.Facts() {
+				t.Errorf("the line %q of request %s has another hash than the request", e.What, r.ID)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // configure starts the gate anew, with another configuration.
