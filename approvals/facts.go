@@ -21,6 +21,9 @@ import (
 type Member struct {
 	Name string
 	Raw  json.RawMessage
+	// Apart says that the hash of the request has nothing of it: of the action, which has its digest, and of the
+	// preview while the request waits, which comes late.
+	Apart bool
 }
 
 // Row is the request as approvals.jsonl has it: with the text of its action instead of the bytes, which would
@@ -42,7 +45,7 @@ func (r Record) Row() []Member {
 		if tok, err = d.Token(); tok == json.Delim('{') {
 			continue
 		}
-		m := Member{Name: fmt.Sprint(tok)}
+		m := Member{Name: fmt.Sprint(tok), Apart: tok == "action" || tok == "preview" && r.State == Pending}
 		if err == nil {
 			err = d.Decode(&m.Raw)
 		}
@@ -54,9 +57,8 @@ func (r Record) Row() []Member {
 	return row
 }
 
-// Facts is the hash of the request's row but for its action, which has its digest, for the chain of decisions. It is
-// over one hash of each member, so that an archive can leave a secret out of one and prove the others. It is
-// empty for a request that was not filed.
+// Facts is the hash of the request's row, for the chain of decisions. It is over one hash of each member, so that an
+// archive can leave a secret out of one and prove the others. It is empty for a request that was not filed.
 func (r Record) Facts() string {
 	if r.Nonce == "" {
 		return ""
@@ -65,7 +67,7 @@ func (r Record) Facts() string {
 	slices.SortFunc(row, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	sum := sha256.New()
 	for _, m := range row {
-		if m.Name != "action" {
+		if !m.Apart {
 			_, _ = fmt.Fprintf(sum, "%q %s\n", m.Name, r.Leaf(m))
 		}
 	}

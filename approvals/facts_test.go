@@ -42,7 +42,7 @@ func TestARequestAsItIsStoredHasTheSameHash(t *testing.T) {
 		store.Save(tx, store.Key("approval", string(r.ID)), r)
 		stored, _ := approvals.Ledger{}.Get(tx, r.ID)
 		if r.Facts() != stored.Facts() {
-			t.Errorf("%s\n%s", r.Row(), stored.Row())
+			t.Errorf("%v\n%v", r.Row(), stored.Row())
 		}
 	})
 	before := r.Facts()

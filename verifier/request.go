@@ -153,7 +153,7 @@ func (v *verifier) request(r request, row []byte) {
 	d.shown = true
 	from := len(v.found)
 	waits := r.State == "pending" && (d.state == r.State || d.state == "approved")
-	hidden, same := whole(row, r.Salts, d.facts)
+	hidden, same := r.whole(row, d.facts)
 	others := d.ran && r.Basis.Kind == "" && !slices.Equal(r.people(), d.people())
 	switch {
 	case r.Thread != d.thread || r.Digest != d.digest || r.Action.Target != d.target:
@@ -162,14 +162,15 @@ func (v *verifier) request(r request, row []byte) {
 		v.say(Bad, "%s: it is %s, and in the chain of decisions %s, or the voters aren't those there.", name, printable(r.State), printable(d.state))
 	case !strings.HasPrefix(d.facts, factsVersion):
 		v.say(Open, "%s: its chain is of an older version, which has its digest, state and voters only. The rest can't be checked.", name)
-	case !same && waits:
-		v.say(Open, "%s: it waits for a decision, and changed since its last line in the chain of decisions.", name)
 	case !same || others:
 		v.say(Bad, "%s: what it says isn't what the chain of decisions has of it.", name)
 	case len(hidden) > 0:
 		v.say(Open, "%s: a secret was taken out of %s, so that can't be checked here.", name, printable(strings.Join(hidden, ", ")))
 	}
 	checked := len(v.found) == from
+	if r.State == "pending" {
+		v.say(Note, "%s: it waits for a decision. Its preview can't be checked before that.", name)
+	}
 	switch digest := r.Action.digest(); {
 	case digest == r.Digest:
 	case r.Action.hidden:
@@ -190,17 +191,18 @@ func (v *verifier) request(r request, row []byte) {
 // factsVersion begins the hash of a whole request.
 const factsVersion = "2:"
 
-// whole reports whether a row is the one of which the chain has the hash, but for its action, which has its digest.
-// hidden are the members of which a secret was taken out, so that they aren't compared.
-func whole(row []byte, salts map[string]string, facts string) (hidden []string, ok bool) {
+// whole reports whether a row is the one of which the chain has the hash, but for its action, which has its digest,
+// and a preview before the decision. hidden are the members of which a secret was taken out, so that they aren't compared.
+func (r request) whole(row []byte, facts string) (hidden []string, ok bool) {
 	ok = true
 	var members map[string]json.RawMessage
 	err := json.Unmarshal(row, &members)
-	delete(members, "action")
-	delete(members, "salts")
+	maps.DeleteFunc(members, func(name string, _ json.RawMessage) bool {
+		return name == "action" || name == "salts" || name == "preview" && r.State == "pending"
+	})
 	sum := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		leaf, taken := strings.CutPrefix(salts[name], "=")
+		leaf, taken := strings.CutPrefix(r.Salts[name], "=")
 		if taken {
 			hidden = append(hidden, name)
 			ok = ok && bytes.Contains(members[name], []byte(redacted))
@@ -211,7 +213,7 @@ func whole(row []byte, salts map[string]string, facts string) (hidden []string, 
 		}
 		_, _ = fmt.Fprintf(sum, "%q %s\n", name, leaf)
 	}
-	return hidden, ok && err == nil && len(salts) == len(members) && facts == factsVersion+hex.EncodeToString(sum.Sum(nil))
+	return hidden, ok && err == nil && len(r.Salts) == len(members) && facts == factsVersion+hex.EncodeToString(sum.Sum(nil))
 }
 
 func (r request) people() (ids []string) {

@@ -3,6 +3,7 @@ package verifier_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -93,6 +94,7 @@ func other(raw string) string {
 
 // unchecked are the changes that leave an archive right, by file, place and change, with the reason.
 var unchecked = map[string]string{
+	"approvals.jsonl 3 preview":                                     "before a decision: the output says that it isn't checked",
 	"audit.jsonl export.at: another value":                          "when it was made: the output says that this is the archive's word",
 	"audit.jsonl chain: without from":                               "a number that isn't there is 0, which it was",
 	"statements/aaaaaaaaaa.intoto.json signatures[].keyid: another": "a hint on which key to try",
@@ -109,6 +111,9 @@ func TestEachFieldOfAnArchiveIsCovered(t *testing.T) {
 	}
 	tried, taken := 0, map[string]bool{}
 	try := func(name, what, text string) {
+		if text == m.files[name] {
+			return // the right sum again
+		}
 		tried++
 		files := maps.Clone(m.files)
 		files[name] = text
@@ -144,7 +149,11 @@ func TestEachFieldOfAnArchiveIsCovered(t *testing.T) {
 			}
 			before, after := lines[:i:i], lines[i+1:]
 			for _, c := range changes(t, line) {
-				try(name, c.what, with(append(append(before, c.line), after...)...))
+				what := c.what
+				if name == "approvals.jsonl" && i > 0 {
+					what = fmt.Sprint(i+1, " ", what)
+				}
+				try(name, what, with(append(append(before, c.line), after...)...))
 			}
 			try(name, "without "+line, with(append(before, after...)...))
 			try(name, "twice "+line, with(append(append(before, line, line), after...)...))

@@ -52,6 +52,7 @@ func must(t testing.TB, err error) {
 type made struct {
 	files   map[string]string
 	keys    map[string][]string // of those who voted
+	raw     string              // the archive as it was written
 	early   string              // what the witness signed before it had run
 	witness note.Verifier
 	log     cosign.LogKey
@@ -79,6 +80,9 @@ func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 		Votes: []approvals.Vote{{User: chat.User{ID: "web:bob"}, Via: "text", Reason: "not now", At: now}}, Reason: "not now", By: chat.User{ID: "web:bob"},
 	}
 	no.Digest = no.Action.Digest()
+	wait := no
+	wait.ID, wait.Nonce, wait.Call, wait.Created, wait.State, wait.Votes, wait.Reason, wait.By = "cccccccccc", "nonce", "c3", now.Add(2*time.Second), approvals.Pending, nil, "", chat.User{}
+	wait.Preview.Text = "writes a file"
 	m := made{keys: map[string][]string{}}
 	site := passkey.Site{ID: "bot.example.com", Origin: "https://bot.example.com"}
 	shown := json.RawMessage(`{"title":"Run a command"}`)
@@ -154,15 +158,17 @@ func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 		add(thread, audit.Done)
 		audit.Append(tx, thread, event(audit.Event{What: audit.Asked, Approval: string(no.ID), Digest: no.Digest.String(), Target: "local", Facts: no.Facts()}), now)
 		audit.Append(tx, thread, event(audit.Event{What: audit.Denied, Approval: string(no.ID), Digest: no.Digest.String(), Target: "local", User: "web:bob", Facts: no.Facts()}), now)
+		audit.Append(tx, thread, event(audit.Event{What: audit.Asked, Approval: string(wait.ID), Digest: wait.Digest.String(), Target: "local", Facts: wait.Facts()}), now)
 		audit.Anchor(tx, now)
 		audit.SetWitness(tx, "witness.example.com", audit.Witnessed{Size: 8, Note: sign()})
 		return nil
 	}))
 	var out bytes.Buffer
-	must(t, report.Export(context.Background(), &out, report.Incident{Thread: thread, Made: now, Records: []approvals.Record{r, no}}, report.Parts{
+	must(t, report.Export(context.Background(), &out, report.Incident{Thread: thread, Made: now, Records: []approvals.Record{r, no, wait}}, report.Parts{
 		Chain: report.Chain(db, thread, now), Checkpoints: report.Checkpoints(db), Sign: report.Signer(db),
 	}))
-	z, err := zip.NewReader(bytes.NewReader(out.Bytes()), int64(out.Len()))
+	m.raw = out.String()
+	z, err := zip.NewReader(strings.NewReader(m.raw), int64(len(m.raw)))
 	must(t, err)
 	for _, f := range z.File {
 		in, err := f.Open()
@@ -413,8 +419,8 @@ func TestWhatCameAfterTheWitness(t *testing.T) {
 	m := makeArchive(t)
 	files := maps.Clone(m.files)
 	files["checkpoints/1.txt"] = m.early
-	if bad, all := m.check(t, files); len(bad) > 0 || !strings.Contains(all, "signed 7 of 8 anchors at 2026-03-01 12:00 UTC, which cover 4 of 7 lines") ||
-		!strings.Contains(all, "open 3 lines of the chain came after") {
+	if bad, all := m.check(t, files); len(bad) > 0 || !strings.Contains(all, "signed 7 of 8 anchors at 2026-03-01 12:00 UTC, which cover 4 of 8 lines") ||
+		!strings.Contains(all, "open 4 lines of the chain came after") {
 		t.Errorf("%q\n%s", bad, all)
 	}
 	// Without a key, somebody can calculate all hashes of the chain again, and leave out the heads that speak against it.
@@ -429,7 +435,15 @@ func TestWhatCameAfterTheWitness(t *testing.T) {
 	at := strings.LastIndex(all, `{"end":`)
 	cut := strings.Index(all[at:], `"sha256":"`) + at + len(`"sha256":"`)
 	m.files["audit.jsonl"] = all[:cut] + sha([]byte(all[:at])) + all[cut+64:]
-	if bad, all := m.check(t, m.files); len(bad) > 0 || !strings.Contains(all, "open 7 lines of the chain came after") {
+	if bad, all := m.check(t, m.files); len(bad) > 0 || !strings.Contains(all, "open 8 lines of the chain came after") {
+		t.Errorf("%q\n%s", bad, all)
+	}
+}
+
+// TestTheLatePreviewOfARequestThatWaits is said not to be checked; everything else of the request is.
+func TestTheLatePreviewOfARequestThatWaits(t *testing.T) {
+	m := makeArchive(t)
+	if bad, all := m.check(t, m.replaced(t, "approvals.jsonl", "writes a file", "deletes a disk")); len(bad) > 0 || !strings.Contains(all, "note Request cccccccccc: it waits for a decision. Its preview") {
 		t.Errorf("%q\n%s", bad, all)
 	}
 }
@@ -459,8 +473,11 @@ func TestAnArchiveAsItWasMade(t *testing.T) {
 	if len(bad) > 0 {
 		t.Fatalf("%q", bad)
 	}
+	if _, err := verifier.Archive(strings.NewReader(m.raw), int64(len(m.raw)), verifier.Trust{}); err != nil {
+		t.Errorf("as the bot writes it: %v", err)
+	}
 	for _, want := range []string{
-		"The chain of decisions is whole: 7 lines, 8 anchors, which cover 7.", "The witness witness.example.com signed 8 of 8 anchors at 2026-03-01 12:00 UTC, which cover 7 of 7 lines.",
+		"The chain of decisions is whole: 8 lines, 8 anchors, which cover 8.", "The witness witness.example.com signed 8 of 8 anchors at 2026-03-01 12:00 UTC, which cover 8 of 8 lines.",
 		"approved by web:alice and web:bob; 2 of 2 votes signed", "1 statement of changes, signed by the record's key.",
 	} {
 		if !strings.Contains(all, want) {

@@ -116,12 +116,15 @@ func (w writer) row(r approvals.Record) (out []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if salts[m.Name] = r.Salt(m.Name); !bytes.Equal(shown, m.Raw) {
+		switch {
+		case m.Apart:
+		case bytes.Equal(shown, m.Raw):
+			salts[m.Name] = r.Salt(m.Name)
+		default:
 			salts[m.Name] = "=" + r.Leaf(m)
 		}
 		out = fmt.Appendf(out, ",%q:%s", m.Name, shown)
 	}
-	delete(salts, "action")
 	if r.Nonce != "" {
 		raw, err := encode(salts)
 		if err != nil {

@@ -690,10 +690,14 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 		g.deliverDecision(tx, rec)
 		return
 	}
+	before, _ := g.ledger.Get(tx, id)
 	_, added := g.ledger.Escalate(tx, id, g.cfg.Now())
 	rec, changed := g.ledger.OnDuty(tx, id, g.cfg.Policy().Duties)
 	if rec.State != approvals.Pending {
 		return
+	}
+	if len(added)+len(changed) == 0 && rec.Facts() != before.Facts() {
+		g.audit(tx, rec, audit.Escalated, "", "", "to nobody else")
 	}
 	g.setRelief(tx, rec)
 	g.tellWho(tx, rec, added, changed)
