@@ -95,6 +95,7 @@ func other(raw string) string {
 // unchecked are the changes that leave an archive right, by file, place and change, with the reason.
 var unchecked = map[string]string{
 	"approvals.jsonl 3 preview":                                     "before a decision: the output says that it isn't checked",
+	"approvals.jsonl 3 : without preview":                           "the same",
 	"audit.jsonl export.at: another value":                          "when it was made: the output says that this is the archive's word",
 	"audit.jsonl chain: without from":                               "a number that isn't there is 0, which it was",
 	"statements/aaaaaaaaaa.intoto.json signatures[].keyid: another": "a hint on which key to try",
