@@ -440,6 +440,33 @@ func TestWhatCameAfterTheWitness(t *testing.T) {
 	}
 }
 
+// TestADecisionWhileTheArchiveIsMade: the requests were read before it, and so the chain ends before it, too.
+func TestADecisionWhileTheArchiveIsMade(t *testing.T) {
+	db, now := mem.Open(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r := approvals.Record{ID: "aaaaaaaaaa", Nonce: "n", Thread: thread, Action: approvals.Action{Tool: "write_file", Target: "local"}, State: approvals.Pending}
+	r.Digest = r.Action.Digest()
+	line := func(what string) {
+		must(t, db.Update(t.Context(), func(tx store.Tx) error {
+			audit.Append(tx, thread, audit.Event{What: what, Approval: string(r.ID), Digest: r.Digest.String(), Target: "local", Facts: r.Facts()}, now)
+			audit.Anchor(tx, now)
+			return nil
+		}))
+	}
+	line(audit.Asked)
+	inc := report.Incident{Thread: thread, Made: now, Records: []approvals.Record{r}, Lines: make([]audit.Line, 1)}
+	r.State = approvals.Denied
+	line(audit.Denied)
+	var out bytes.Buffer
+	must(t, report.Export(t.Context(), &out, inc, report.Parts{Chain: report.Chain(db, thread, now)}))
+	found, err := verifier.Archive(bytes.NewReader(out.Bytes()), int64(out.Len()), verifier.Trust{})
+	must(t, err)
+	for _, f := range found {
+		if f.Kind == verifier.Bad || f.Kind == verifier.Open {
+			t.Error(f.Say)
+		}
+	}
+}
+
 // TestTheLatePreviewOfARequestThatWaits is said not to be checked; everything else of the request is.
 func TestTheLatePreviewOfARequestThatWaits(t *testing.T) {
 	m := makeArchive(t)

@@ -41,9 +41,9 @@ const (
 
 // Parts is where an archive gets what is not in the Incident.
 type Parts struct {
-	// Chain writes the thread's chain of decisions with what proves it, as [Chain] makes
-	// it; nil leaves it out.
-	Chain func(ctx context.Context, w io.Writer, redact func(string) string) error
+	// Chain writes the first lines of the thread's chain of decisions with what proves them, as [Chain] makes
+	// it; nil leaves it out. 0 lines are all.
+	Chain func(ctx context.Context, w io.Writer, lines int, redact func(string) string) error
 	// Checkpoints are what the witnesses of the record have signed last; nil leaves them out.
 	Checkpoints func(ctx context.Context) ([]string, error)
 	// Sign signs statements about changes; nil leaves them out.
@@ -66,9 +66,9 @@ type Recording struct {
 }
 
 // Chain exports a thread's chain from a store, with the anchors that cover it, as of now.
-func Chain(db store.DB, thread chat.ThreadID, now time.Time) func(context.Context, io.Writer, func(string) string) error {
-	return func(ctx context.Context, w io.Writer, clean func(string) string) error {
-		return audit.Export(ctx, db, w, audit.ExportOptions{Now: now, Thread: string(thread), Redact: clean})
+func Chain(db store.DB, thread chat.ThreadID, now time.Time) func(context.Context, io.Writer, int, func(string) string) error {
+	return func(ctx context.Context, w io.Writer, lines int, clean func(string) string) error {
+		return audit.Export(ctx, db, w, audit.ExportOptions{Now: now, Thread: string(thread), Lines: uint64(lines), Redact: clean}) //nolint:gosec // the length of a slice
 	}
 }
 
@@ -202,7 +202,7 @@ func (e *exporter) chainPart() error {
 		}
 	}
 	buf := &limited{left: min(maxChain, e.left)}
-	err := e.parts.Chain(e.ctx, buf, e.r.Redact)
+	err := e.parts.Chain(e.ctx, buf, len(e.inc.Lines), e.r.Redact) // no more than the requests know of
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
 	}

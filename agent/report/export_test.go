@@ -430,7 +430,7 @@ func broken() io.ReadCloser {
 
 func TestWhatCannotBeReadIsNamedAndTheRestIsThere(t *testing.T) {
 	_, inc, parts := whole(t)
-	parts.Chain = func(context.Context, io.Writer, func(string) string) error {
+	parts.Chain = func(context.Context, io.Writer, int, func(string) string) error {
 		return errors.New("/srv/secret/path: damaged")
 	}
 	parts.Output = func(string) (io.ReadCloser, error) { return broken(), nil }

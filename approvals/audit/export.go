@@ -69,6 +69,7 @@ type ExportOptions struct {
 	Now    time.Time
 	Since  time.Time // zero: from the beginning
 	Thread string    // "": all
+	Lines  uint64    // of Thread's chain, from the first on; 0: all. Heads that know of later ones are left out
 	// Redact takes secrets out of the texts once more; nil leaves them as they are
 	// stored. The lines still verify, but for texts that it changed.
 	Redact func(string) string
@@ -202,7 +203,9 @@ func (e *exporter) tells(a AnchorLine, at uint64) (bool, error) {
 	}
 	ok := false
 	err := e.db.View(e.ctx, func(tx store.Tx) error {
-		_, ok = tx.Get(anchoredKey(at, e.o.Thread))
+		raw, there := tx.Get(anchoredKey(at, e.o.Thread))
+		c, _ := parseCovered(raw)
+		ok = there && (e.o.Lines == 0 || c.N <= e.o.Lines)
 		return nil
 	})
 	return ok, err
@@ -221,6 +224,16 @@ func (e *exporter) chains() error {
 		var head Head
 		if !canonical(raw, &head) {
 			return false, fmt.Errorf("audit: the head row of thread %s cannot be read, so the record cannot be exported: stop the bot and run audit verify on its store", name(thread))
+		}
+		if n := e.o.Lines; n > 0 && n < head.N {
+			err := e.db.View(e.ctx, func(tx store.Tx) error {
+				raw, _ := tx.Get(lineKey(thread, n-1))
+				head = Head{n, parseLine(raw).Hash}
+				return nil
+			})
+			if err != nil {
+				return false, err
+			}
 		}
 		from, err := e.first(thread, head.N)
 		if err != nil || e.o.Thread == "" && !e.o.Since.IsZero() && from == head.N {

@@ -373,3 +373,16 @@ func TestLinesWithoutTheHeadsOfTheirAnchorsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestTheBeginningOfAChainVerifies: with the anchors that know of no more than it.
+func TestTheBeginningOfAChainVerifies(t *testing.T) {
+	_, _, whole, _, _ := examine(t, export(t, filled(t), ExportOptions{Now: start, Thread: "web:1"}))
+	n := whole.Lines
+	for lines := 1; lines <= n+1; lines++ {
+		text := export(t, filled(t), ExportOptions{Now: start, Thread: "web:1", Lines: uint64(lines)})
+		_, _, c, faults, err := examine(t, text)
+		if err != nil || faults != nil || c.Lines != min(lines, n) {
+			t.Errorf("%d of %d: %v %v %+v", lines, n, err, faults, c)
+		}
+	}
+}
