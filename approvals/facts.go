@@ -63,6 +63,7 @@ func (r Record) Facts() string {
 	if r.Nonce == "" {
 		return ""
 	}
+	r.Action = Action{} // which may be large
 	row := r.Row()
 	slices.SortFunc(row, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	sum := sha256.New()

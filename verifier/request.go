@@ -146,7 +146,7 @@ func (v *verifier) requests(raw []byte) {
 func (v *verifier) request(r request, row []byte) {
 	name := "Request " + printable(r.ID)
 	d := v.deeds[r.ID]
-	if d == nil || d.shown {
+	if d == nil || !d.asked || d.shown {
 		v.say(Bad, "%s: it isn't in the chain of decisions, or stands in approvals.jsonl twice.", name)
 		return
 	}
