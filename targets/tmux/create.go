@@ -177,7 +177,7 @@ func random(n int) string {
 // boot starts the shell in a new pane and waits for its first prompt.
 func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp paneSetup) (*Pane, error) {
 	p := s.newPane(c, session, id, sp.key, sp.rc.nonce, sp.epoch, true)
-	p.clearsStderr = s.caps.Bash != ""
+	p.clearsStderr, p.namesState = s.caps.Bash != "", s.caps.Bash != ""
 	p.attachCompanion(sp.companion)
 	if err := p.spawn(ctx, sp.dir); err != nil {
 		p.forget()
@@ -237,6 +237,7 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 	}
 	p := s.newPane(c, session, id, key, nonce, parseEpoch(epoch), !s.shared.Load())
 	p.unhidden, p.clearsStderr = !strings.Contains(string(rc), keyLoad[2:]), strings.Contains(string(rc), clearAll)
+	p.namesState = strings.Contains(string(rc), keyState[2:])
 	p.reattachCompanion(ctx)
 	unlock()
 	if err := p.takeUp(ctx); err != nil {

@@ -33,7 +33,7 @@ type jobEvent int
 
 const (
 	jobTypingConfirmed jobEvent = iota // by tmux
-	jobTypingRefused                   // by tmux: it will never be typed
+	jobTypingRefused                   // by tmux, or by the shell: it will never run
 	jobCommandStarted                  // mark C
 	jobCommandEnded                    // mark D
 	jobStatusReported                  // mark S: only a prompt answers
@@ -62,7 +62,7 @@ var jobTransitions = map[jobPhase]map[jobEvent]jobPhase{
 		jobContactLost: jobDetached, jobGivenUp: jobReleased,
 	},
 	jobTyped: {
-		jobCommandStarted: jobRunning, jobCommandEnded: jobUnstarted,
+		jobCommandStarted: jobRunning, jobCommandEnded: jobUnstarted, jobTypingRefused: jobRefused,
 		jobContactLost: jobDetached, jobGivenUp: jobReleased,
 	},
 	jobUnstarted: {

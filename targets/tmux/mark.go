@@ -56,6 +56,10 @@ func (p *Pane) onMark(kind, args string) {
 		p.answered(&p.history.query)
 	case "S":
 		ok = p.onStatus(args)
+	case "T":
+		ok = p.onState(args)
+	case "V":
+		p.onChanged()
 	}
 	if ok {
 		p.notify()
@@ -140,6 +144,7 @@ func (p *Pane) onShellExit(args string) (ok bool) {
 	}
 	p.advance(shellExited)
 	p.stderr.seq = 0
+	p.stateQuery.said = Shell{}
 	p.origins.reset()
 	p.line.apply(lineUnsettled)
 	if j := p.job; p.advanceJob(j, jobShellExited) {

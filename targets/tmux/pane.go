@@ -37,6 +37,8 @@ type Pane struct {
 	// clearsStderr means that the rc file clears the companion before each command of the bot,
 	// so that what stands there is standard error of the last one.
 	clearsStderr bool
+	// namesState means that the rc file has keyState and keyExpect.
+	namesState bool
 	unasked      []string      // what was on the screen before the shell was asked for its state
 	emptyLines   int           // that this process sent to a shell without a line editor, each of which brought a prompt
 	busy         chan struct{} // has one element while a command is typed or runs
@@ -56,6 +58,7 @@ type Pane struct {
 	device  device
 
 	statusQuery statusQuery
+	stateQuery  stateQuery
 	history     history
 	viewers     viewers
 	stderr      errStream
@@ -115,6 +118,7 @@ func (p *Pane) forget() {
 // stopDriving discards what only the driver knows. The caller holds mu.
 func (p *Pane) stopDriving() {
 	p.origins.dropClaim()
+	p.stateQuery.said = Shell{}
 	p.history.complete = false
 	p.stderr.mirror.reset()
 }

@@ -172,15 +172,22 @@ func (p *Pane) checkInputLine(ctx context.Context) error {
 	return nil
 }
 
-// compose returns the keys that run text at the prompt: the text itself, or what reads it
+// compose returns the keys that run a command at the prompt: the text itself, or what reads it
 // from a staged script.
-func (p *Pane) compose(ctx context.Context, text string, stderr stderrCapture) (keys string, err error) {
+func (p *Pane) compose(ctx context.Context, c Command, stderr stderrCapture) (keys string, err error) {
+	text, expect := c.Text, ""
+	if c.State != "" && p.namesState {
+		if !stateName.MatchString(c.State) {
+			return "", fmt.Errorf("tmux: %q is no name of a shell's state", c.State)
+		}
+		expect = c.State + keyExpect
+	}
 	if strings.TrimSpace(text) == "" {
 		return "", errors.New("tmux: the command is empty; give a command")
 	}
 	bash := p.s.caps.Bash != ""
 	if bash {
-		if keys, ok := typedKeys(text, stderr); ok {
+		if keys, ok := typedKeys(text, expect, stderr); ok {
 			return keys, nil
 		}
 	}
@@ -188,7 +195,7 @@ func (p *Pane) compose(ctx context.Context, text string, stderr stderrCapture) (
 	var script string
 	switch {
 	case bash && !p.unhidden:
-		keys, script = stagedKeys(path, text, stderr)
+		keys, script = stagedKeys(path, text, expect, stderr)
 	case bash:
 		keys, script = keyClear+". "+shellWord(path)+"\r", text+"\n"
 	default:

@@ -89,6 +89,9 @@ func (p *Pane) recoverJob(ctx context.Context, j *job, unstarted bool, away time
 			}
 			p.mu.Unlock()
 			return Exited, lost + " while the command ran; the shell says how it ended. " + unseen
+		case t.Refused:
+			p.refuseJob(j, ErrChanged)
+			return Lost, ""
 		case t.Running && p.resumeCapture(j, lost+" while the command ran. "+unseen):
 			return "", ""
 		case t.Running:
@@ -122,7 +125,7 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 		// Read before the pane is asked: what ends in between is found in the second round.
 		records, err := p.s.t.FS().ReadFile(ctx, p.s.file("r-"+p.key), 1<<20)
 		if err == nil {
-			if t := findEnd(string(records), w); t.Ended {
+			if t := findEnd(string(records), w); t.Ended || t.Refused {
 				return t, nil
 			}
 		}
@@ -160,6 +163,9 @@ func findEnd(records string, w Where) (t Testimony) {
 			continue
 		}
 		code, err := strconv.Atoi(f[2])
+		if f[2] == "-" {
+			return Testimony{Refused: true}
+		}
 		if err != nil {
 			return Testimony{}
 		}

@@ -39,6 +39,8 @@ func (p *Pane) Resume(ctx context.Context, w Where, began time.Time, c Command) 
 			return Outcome{}, err
 		case t.Ended:
 			return p.endedBefore(look, j, c.Text, t)
+		case t.Refused:
+			return Outcome{}, ErrChanged
 		case t.Unstarted && p.neverTyped(look, w):
 			return Outcome{Kind: Untyped, Where: w}, nil
 		case !t.Running:

@@ -59,7 +59,7 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 	if _, err := p.prepare(ctx); err != nil {
 		return err
 	}
-	j, err := p.typeCommand(ctx, Command{Text: c.Text, Keep: 1024, Before: c.Before}, stderrMerged)
+	j, err := p.typeCommand(ctx, Command{Text: c.Text, State: c.State, Keep: 1024, Before: c.Before}, stderrMerged)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func join(a, b string) string { return strings.TrimSpace(a + " " + b) }
 // typeCommand types a command. Before it does, the caller learns where the command will be
 // found again.
 func (p *Pane) typeCommand(ctx context.Context, c Command, stderr stderrCapture) (*job, error) {
-	keys, err := p.compose(ctx, c.Text, stderr)
+	keys, err := p.compose(ctx, c, stderr)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,11 @@ const (
 	// keyLoad does so for the text in the staged file that the line names. The line becomes
 	// one that runs it.
 	keyLoad = "\x1b[7978~"
+	// keyState reports the state of the shell, as a "T" mark.
+	keyState = "\x1b[7979~"
+	// keyExpect takes the line for a state: the next keyRun or keyLoad clears the line, and
+	// reports that by a "V" mark, unless the shell is in that state.
+	keyExpect = "\x1b[7980~"
 )
 
 // clearAll, as bash quotes it, clears a terminal with its history.
@@ -86,6 +91,9 @@ func (d rcData) exports() string {
 //	Q                a prompt for more lines of the same command
 //	S;seq;len;code;shell;run  the answer to keyStatus: len bytes are on the line, and keyRun or keyLoad came last at the prompt run
 //	H;text           the answer to keyHistory: what was typed since the last time
+//	T;state;path;names  the answer to keyState: the name of the shell's state, whether programs are found and
+//	                 loaded as at its start (0 or 1), and its functions and aliases, "*" if they are too many
+//	V                keyRun or keyLoad: the state is not the one of keyExpect, so the line was cleared
 //
 // The hook runs with its standard error closed, so that "set -x" shows nothing of it. It
 // writes to the terminal itself, so that "exec >file" does not lose a mark. It sets the
@@ -101,6 +109,13 @@ func (d rcData) exports() string {
 // A function whose standard error is closed cannot move it. It leaves that in __cs_x, for
 // the line that called it, which "set -x" does not show either: it is off meanwhile.
 // __cs_b must not assign a prompt: bash keeps pointers to their values while it reads a line.
+//
+// __cs_m prints the state of the shell: all that decides how a line is read and run, but what
+// changes by itself, the directory, and the prompt hook. It runs in a subshell of a line and not of a
+// function, where bash would not show all traps. __cs_t names the state: "0" as it was at the first
+// prompt, else a number that only this shell has, and another one after each change that it has
+// seen. So no value leaves the shell, and nothing is computed at a prompt but the first one. Paths
+// that the shell remembers are dropped, so that PATH decides.
 func bashRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `set +H +o posix
 shopt -s checkwinsize
@@ -110,6 +125,8 @@ __cs_n=0
 __cs_v='\u@\h:\w\$ '
 __cs_j=@RUNFILE@
 __cs_c= __cs_f= __cs_k=0 __cs_l= __cs_o= __cs_r=0 __cs_t= __cs_x= __cs_y=
+__cs_b= __cs_i=$RANDOM$RANDOM __cs_m= __cs_q=0 __cs_w= __cs_z=
+__cs_a=$PATH:${LD_PRELOAD-}:${LD_LIBRARY_PATH-}:${BASH_ENV-}
 __cs_e() { local p; read -r p <@TTYFILE@ && [[ $p == /dev/* && -c $p ]] && exec @FD@>"$p"; }
 __cs_q() {
   local LC_ALL=C i c o=
@@ -138,7 +155,7 @@ __cs_p() {
   [[ -t 1 ]] || exec 1>/dev/tty
   if [[ -w @ENDFILE@ ]]; then
     ((__cs_s % 1000)) || : >|@ENDFILE@
-    builtin printf '%s %s %s %s\n' "$$" "$__cs_s" "$__cs_r" "${EPOCHSECONDS-}" >>@ENDFILE@
+    builtin printf '%s %s %s %s\n' "$$" "$__cs_s" "${__cs_w:-$__cs_r}" "${EPOCHSECONDS-}" >>@ENDFILE@
   fi
   builtin printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$__cs_r" "$__cs_d" >/dev/tty
   __cs_w
@@ -154,7 +171,49 @@ __cs_u() {
       ;;
     esac
   fi
-  __cs_c= __cs_f= __cs_o= __cs_t= __cs_y=
+  __cs_c= __cs_f= __cs_o= __cs_t= __cs_w= __cs_y=
+}
+__cs_m() {
+  builtin set +x
+  builtin printf '%s\n' "$@"
+  builtin set +o
+  builtin shopt -p
+  builtin set -B
+  builtin unset -v "${!__cs_@}" _ PROMPT_COMMAND PWD OLDPWD DIRSTACK RANDOM SRANDOM SECONDS EPOCHSECONDS EPOCHREALTIME BASHPID \
+    BASH_MONOSECONDS BASH_COMMAND BASH_SUBSHELL BASH_SOURCE BASH_ARGC BASH_ARGV BASH_CMDS FUNCNAME LINENO HISTCMD PIPESTATUS COLUMNS \
+    LINES READLINE_LINE READLINE_POINT READLINE_MARK READLINE_ARGUMENT
+  builtin eval builtin set -- '"${!'{_,{A..Z},{a..z}}'@}"'
+  for __cs_x; do
+    [[ $__cs_x == @(_|__cs_x|__cs_y|BASH_LINENO) ]] || __cs_y+=("$__cs_x") # which cannot be unset
+  done
+  builtin declare -p "${__cs_y[@]}"
+  builtin declare -f
+  builtin alias -p
+  builtin enable -a
+  builtin bind -X
+  builtin bind -s
+  builtin umask
+  builtin ulimit -a
+  builtin ulimit -Ha
+}
+__cs_t() {
+  local o=${1//x}
+  [[ $1$__cs_y != *x* ]] || o+=x
+  builtin hash -r
+  builtin set -- "$o $2"
+  if ! builtin test "$1" = "$__cs_m"; then
+    __cs_m=$1 __cs_q=$((__cs_q + 1)) __cs_b=${__cs_b:-$1}
+    builtin export -n __cs_m __cs_b
+  fi
+  __cs_z=$__cs_i.$__cs_q
+  builtin test "$1" != "$__cs_b" || __cs_z=0
+  [[ -z $__cs_w || $__cs_w == "$__cs_z" ]] && __cs_w= || __cs_w=-
+}
+__cs_n() {
+  local LC_ALL=C p=1 n=${1//[[:cntrl:]]/ }
+  ((${#n} < 6000)) || n='*'
+  [[ $PATH:${LD_PRELOAD-}:${LD_LIBRARY_PATH-}:${BASH_ENV-} == "$__cs_a" ]] || p=0
+  builtin printf '\033]7973;@NONCE@;T;%s;%s;%s\007' "$__cs_z" "$p" "$n" >/dev/tty
 }
 __cs_i() {
   local p=$__cs_v
@@ -171,6 +230,11 @@ __cs_i() {
 }
 __cs_g() {
   local t=$READLINE_LINE
+  if [[ $__cs_w == - ]]; then
+    READLINE_LINE= __cs_x=
+    builtin printf '\033]7973;@NONCE@;V\007%s\n' '# not run: the environment of this terminal changed since the approval' >/dev/tty
+    return
+  fi
   __cs_k=$__cs_s __cs_x=
   if [[ -n $__cs_f ]]; then
     builtin printf '\033]7973;@NONCE@;R\007' >&@FD@
@@ -229,19 +293,25 @@ for __cs_m in emacs vi-insert vi-command; do
   bind -m "$__cs_m" '"\e[7974~": kill-whole-line'
   bind -m "$__cs_m" -x '"\e[7975~": __cs_h'
   bind -m "$__cs_m" -x '"\e[7976~": { __cs_i "$_"; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
-  bind -m "$__cs_m" -x '"\e[7977~": { __cs_g; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
-  bind -m "$__cs_m" -x '"\e[7978~": { __cs_k; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
+  bind -m "$__cs_m" -x '"\e[7977~": { [[ -z $__cs_w ]] || @STATE@; __cs_g; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
+  bind -m "$__cs_m" -x '"\e[7978~": { [[ -z $__cs_w ]] || @STATE@; __cs_k; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
+  bind -m "$__cs_m" -x '"\e[7979~": { @STATE@; __cs_n "$(builtin compgen -A function; builtin compgen -a)"; } 2>/dev/null'
+  bind -m "$__cs_m" -x '"\e[7980~": __cs_w=$READLINE_LINE READLINE_LINE='
 done
 # How answers of the terminal to a program begin; by default a search of the history.
 bind -m emacs '"\eP": redraw-current-line'
 bind -m vi-command '"\e[7974~": "ddi"'
-unset __cs_m
+__cs_m=
 __cs_w
+PROMPT_COMMAND+='; { @STATE@; } 2>/dev/null'
 __cs_e
 :
 `
 	return d.fill(rc)
 }
+
+// nameState names the state of the shell, in a line.
+const nameState = `__cs_t "$-" "$(builtin trap -p; __cs_m "$@")"`
 
 // runScript runs the text that keyLoad has left. A typed eval would do so as well, but bash
 // does not recover its prompt from an eval whose text ends too early (seen in 5.2).
@@ -294,7 +364,7 @@ esac
 }
 
 func (d rcData) fill(rc string) string {
-	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@RUNFILE@", shellQuote(d.runFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD, "@CLEAR@", clearAll).Replace(rc)
+	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@RUNFILE@", shellQuote(d.runFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD, "@CLEAR@", clearAll, "@STATE@", nameState).Replace(rc)
 }
 
 // posixStart is the beginning of a staged script for a POSIX shell that runs text and that

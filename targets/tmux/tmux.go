@@ -144,9 +144,31 @@ const (
 	Err
 )
 
+// InitialState is the state of a shell as it was at its first prompt.
+const InitialState = "0"
+
+// Shell is what a shell at its prompt says of itself.
+type Shell struct {
+	// State names the shell's variables, functions, aliases, options, traps and limits, and whatever else
+	// decides what a command line does there, without the directory: [InitialState], or a name that only this
+	// shell has, and only until that changes. "" means that the shell doesn't say.
+	State string
+	// Paths reports whether it finds and loads programs as at its start.
+	Paths bool
+	// Names are those of its functions and aliases, nil with Many, which means that they are too many.
+	Names []string
+	Many  bool
+}
+
+// ErrChanged means that the shell wasn't in the state that the command asked for, so it ran nothing.
+var ErrChanged = errors.New("tmux: the shell is in another state")
+
 // Command is one command for a pane.
 type Command struct {
 	Text string
+	// State, if not "", is the state that the shell must be in, which it compares itself right before it runs
+	// the text; else the result is [ErrChanged]. A shell that doesn't name its states ignores it.
+	State string
 	// Keep is how many bytes of each stream are kept, half from its head and
 	// half from its tail; 0 means 1 MiB.
 	Keep int
@@ -183,6 +205,8 @@ type Testimony struct {
 	// Unstarted means that the shell is still at the prompt before the command. The command
 	// was not run, unless it removed the shell's hook.
 	Unstarted bool
+	// Refused means that the shell was in another state than the command asked for, and ran nothing.
+	Refused bool
 }
 
 // OutcomeKind is how the waiting for a command ended.

@@ -46,24 +46,26 @@ func complete(text string) bool {
 	return ok && len(block.Stmts) == len(before.Stmts)
 }
 
-// typedKeys returns the keys that run text by typing it. ok is false if text must be staged.
-func typedKeys(text string, stderr stderrCapture) (keys string, ok bool) {
-	if !typable(text) || !complete(text) {
+// typedKeys returns the keys that run text by typing it, after those of expect. ok is false if text
+// must be staged.
+func typedKeys(text, expect string, stderr stderrCapture) (keys string, ok bool) {
+	if !typable(text) || !complete(text) || stderr == stderrMerged && expect != "" { // only keyRun and keyLoad compare
 		return "", false
 	}
 	if stderr == stderrMerged {
 		return keyClear + text + "\r", true
 	}
-	return keyClear + keyHide + text + keyRun + "\r", true
+	return keyClear + keyHide + expect + text + keyRun + "\r", true
 }
 
-// stagedKeys returns the keys that run the text of the script at path, and the script.
-func stagedKeys(path, text string, stderr stderrCapture) (keys, script string) {
+// stagedKeys returns the keys that run the text of the script at path, after those of expect, and the
+// script.
+func stagedKeys(path, text, expect string, stderr stderrCapture) (keys, script string) {
 	mode := "a"
 	if stderr == stderrMerged {
 		mode = "m"
 	}
-	return keyClear + keyHide + path + keyLoad + "\r",
+	return keyClear + keyHide + expect + path + keyLoad + "\r",
 		strings.ReplaceAll("__cs_g "+mode+" "+shellQuote(shownText(text))+" "+shellQuote(text+"\n")+"\n", "\x00", "")
 }
 
