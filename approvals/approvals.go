@@ -105,11 +105,11 @@ const Absent = "absent"
 const LeftBySteps = "as the steps before leave it"
 
 // ShellFact is the key in Action.Env for the state of the shell that text is typed into:
-// [ShellNew], [ShellShared] or [LeftBySteps].
+// [ShellNew], [ShellShared] or [LeftBySteps]. The shell itself compares it right before it runs the text.
 const ShellFact = "shell"
 
 // ShellNew is the state of the shell in a pane that does not exist yet, or in which nobody
-// has typed anything.
+// has changed anything.
 const ShellNew = "as the new pane starts it"
 
 // ProcessFact is the key in Action.Env for the environment of a command that runs as a separate process: the hash
@@ -122,8 +122,29 @@ const ByRunner = "as the runner starts it"
 
 const sharedShell = "that of the shared pane "
 
-// ShellShared returns the state of the shell in the existing pane of that name.
-func ShellShared(pane string) string { return sharedShell + pane + ", as commands and people left it" }
+// ShellShared returns the state of the shell in the existing pane of that name. state is the shell's own
+// name of it, "" if it has none; started means that all is as it was at the start.
+func ShellShared(pane, state string, started bool) string {
+	switch {
+	case started:
+		return sharedShell + pane + asStarted
+	case state == "":
+		return sharedShell + pane + asLeft
+	}
+	return sharedShell + pane + asLeft + ", state " + state
+}
+
+const (
+	asLeft    = ", as commands and people left it"
+	asStarted = ", as at its start"
+)
+
+// TerminalFact is the key in Action.Env for what makes a command mean something else in its terminal than
+// in another shell of the account: sentences, with names from the terminal.
+const TerminalFact = "terminal"
+
+// ShellChanged says that the shell is not in the state that was approved.
+const ShellChanged = "the terminal's environment changed since this was approved; ask again"
 
 // MaxEdit is the longest shell text, in bytes, that people may edit on a card:
 // what the input of a Slack modal holds (3,000 characters).

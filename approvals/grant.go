@@ -72,7 +72,11 @@ func (r Record) CoveredBy(of Record) bool {
 func (a Action) isAsShown(shown Action) bool {
 	switch was, is := shown.Env[ShellFact], a.Env[ShellFact]; {
 	case was == is:
-	case (was == ShellNew || was == LeftBySteps) && strings.HasPrefix(is, sharedShell):
+	case was == LeftBySteps && strings.HasPrefix(is, sharedShell):
+		a.Env, shown.Env = maps.Clone(a.Env), maps.Clone(shown.Env)
+		delete(a.Env, TerminalFact)
+		delete(shown.Env, TerminalFact)
+	case was == ShellNew && strings.HasPrefix(is, sharedShell) && (strings.HasSuffix(is, asStarted) || strings.HasSuffix(is, asLeft)): // which names no states
 	default:
 		return false
 	}

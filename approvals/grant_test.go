@@ -304,6 +304,11 @@ func TestAStepMayWriteWhatAnEarlierOneMade(t *testing.T) {
 	}
 }
 
+func withTerminal(a approvals.Action) approvals.Action {
+	a.Env[approvals.TerminalFact] = "PATH changed."
+	return a
+}
+
 // S1: making the terminal, and what earlier steps do, are part of what was approved.
 func TestWhatAPlanBringsAboutItselfDoesNotEndIt(t *testing.T) {
 	var l approvals.Ledger
@@ -314,14 +319,19 @@ func TestWhatAPlanBringsAboutItselfDoesNotEndIt(t *testing.T) {
 		}
 	}
 	const left = approvals.LeftBySteps
-	shared := approvals.ShellShared("%3")
+	shared := approvals.ShellShared("%3", "", false)
 	for rule, tc := range map[string]struct {
 		shown, is approvals.Action
 		ok        bool
 	}{
 		"the terminal was made":                         {typed(approvals.ShellNew, "", nil), typed(shared, "bash", nil), true},
 		"the terminal is what earlier steps leave":      {typed(left, "", nil), typed(shared, "bash", nil), true},
-		"another terminal":                              {typed(approvals.ShellShared("%2"), "", nil), typed(shared, "", nil), false},
+		"the terminal was made, and is as it started":   {typed(approvals.ShellNew, "", nil), typed(approvals.ShellShared("%3", "0", true), "bash", nil), true},
+		"the terminal was made and then changed":        {typed(approvals.ShellNew, "", nil), typed(approvals.ShellShared("%3", "7.2", false), "bash", nil), false},
+		"earlier steps changed the terminal":            {typed(left, "", nil), withTerminal(typed(approvals.ShellShared("%3", "7.2", false), "bash", nil)), true},
+		"the first step's terminal was changed":         {typed(approvals.ShellShared("%3", "7.2", false), "", nil), typed(approvals.ShellShared("%3", "7.3", false), "", nil), false},
+		"a function replaces a command of it":           {typed(approvals.ShellNew, "", nil), withTerminal(typed(approvals.ShellNew, "", nil)), false},
+		"another terminal":                              {typed(approvals.ShellShared("%2", "", false), "", nil), typed(shared, "", nil), false},
 		"the terminal was lost":                         {typed(shared, "bash", nil), typed(approvals.ShellNew, "", nil), false},
 		"another program is in front":                   {typed(left, "", nil), typed(shared, "vim", nil), false},
 		"a file that earlier steps make":                {typed(left, "", map[string]string{"/w/a": left}), typed(shared, "", map[string]string{"/w/a": "abc"}), true},
@@ -356,6 +366,9 @@ func TestWhatAPlanBringsAboutItselfDoesNotEndIt(t *testing.T) {
 		}
 		if _, ok := l.Granted(tx, r.Thread, typed(shared, "bash", nil), t0); !ok {
 			t.Error("the second run is not covered")
+		}
+		if _, ok := l.Granted(tx, r.Thread, typed(approvals.ShellShared("%3", "7.2", false), "bash", nil), t0); ok {
+			t.Error("a run in a terminal that was changed is covered")
 		}
 		if _, ok := l.Granted(tx, r.Thread, typed(shared, "vim", nil), t0); ok {
 			t.Error("it is covered behind another program")

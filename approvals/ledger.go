@@ -341,6 +341,9 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 			drift = []string{"content"}
 		}
 		why = "what would run is no longer what was approved: " + strings.Join(drift, ", ") + " changed"
+		if slices.Equal(drift, []string{driftShell}) {
+			why = ShellChanged
+		}
 	default:
 		mustMove(&r, Running)
 		if r.Trial.For > 0 {
@@ -447,6 +450,8 @@ func (Ledger) Expire(tx store.Tx, id ID, now time.Time) (Record, bool) {
 	return end(tx, id, Expired, now, func(*Record) {})
 }
 
+const driftShell = "the terminal's environment"
+
 // Drift describes, for people, the fields in which two actions differ.
 func Drift(was, is Action) []string {
 	var out []string
@@ -469,7 +474,14 @@ func Drift(was, is Action) []string {
 	add("the files", !slices.Equal(was.Paths, is.Paths))
 	add("the text", string(was.Bytes) != string(is.Bytes))
 	add("the arguments", !sameJSON(was.Args, is.Args))
-	add("the environment", !maps.Equal(was.Env, is.Env))
+	left := func(a Action) map[string]string {
+		env := maps.Clone(a.Env)
+		delete(env, ShellFact)
+		delete(env, TerminalFact)
+		return env
+	}
+	add(driftShell, was.Env[ShellFact] != is.Env[ShellFact] || was.Env[TerminalFact] != is.Env[TerminalFact])
+	add("the environment", !maps.Equal(left(was), left(is)))
 	for _, name := range changed(was.Files, is.Files) {
 		if strings.HasSuffix(name, "/") {
 			add("the directory "+name, true)

@@ -375,7 +375,7 @@ func TestAnApprovalOfWhatNeverBeganStands(t *testing.T) {
 		return a
 	}
 	shown := typed(approvals.ShellNew, "")
-	other := typed(approvals.ShellShared("%1"), "bash")
+	other := typed(approvals.ShellShared("%1", "", false), "bash")
 	other.Bytes = []byte("something else")
 	for _, tc := range []struct {
 		rule      string
@@ -385,8 +385,8 @@ func TestAnApprovalOfWhatNeverBeganStands(t *testing.T) {
 		state     approvals.State
 	}{
 		{"the same runs", true, 0, shown, approvals.Running},
-		{"in the terminal that was made for it, too", true, 0, typed(approvals.ShellShared("%1"), "bash"), approvals.Running},
-		{"not with another program in front", true, 0, typed(approvals.ShellShared("%1"), "vim"), approvals.Invalid},
+		{"in the terminal that was made for it, too", true, 0, typed(approvals.ShellShared("%1", "", false), "bash"), approvals.Running},
+		{"not with another program in front", true, 0, typed(approvals.ShellShared("%1", "", false), "vim"), approvals.Invalid},
 		{"nothing else runs", true, 0, other, approvals.Invalid},
 		{"not later than it had to", true, time.Hour, shown, approvals.Expired},
 		{"what began does not run again", false, 0, shown, approvals.Running},

@@ -206,6 +206,11 @@ func warnings(r approvals.Record, notice string, odd bool) []string {
 	}
 	add(notice)
 	add(disagreement(r))
+	for _, a := range append([]approvals.Action{r.Action}, r.Action.Steps...) {
+		if s := line(a.Env[approvals.TerminalFact]); !slices.Contains(all, s) {
+			add(s)
+		}
+	}
 	if r.Taint != "" {
 		// Its source has made it visible; escaping it again would change it.
 		add(strings.ReplaceAll(visible(r.Taint), "\n", `\x0a`))

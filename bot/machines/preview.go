@@ -200,6 +200,8 @@ func (l looker) rehearse(ctx context.Context) (rehearsal.Report, error) {
 		return none("it reads secrets")
 	case l.action.Session != "" && !impact.Portable(text):
 		return none("it uses variables of its terminal")
+	case l.action.Env[approvals.TerminalFact] != "":
+		return none("its terminal has functions, aliases or paths of its own")
 	}
 	if err := l.machine.Rehearses(ctx, l.open); err != nil {
 		return rehearsal.Report{}, err

@@ -32,7 +32,8 @@ type Ref struct {
 	ID            string // tmux's id ("%3"), "" when it does not exist
 	Dead          bool   // its shell has ended
 	Program       string // what runs in the foreground
-	Fresh         bool   // nobody has typed anything in it yet
+	Fresh         bool   // nobody has typed anything in it yet, so its shell is in tmux.InitialState
+	Unused        bool   // no command of the bot was typed there
 	Busy          bool   // with a command of ours
 	Dir           string // its directory, or that in which it would start
 	// Taken says who has its keyboard; "" is the bot, which may type.
@@ -88,10 +89,20 @@ func (b *Book) Prompt(ctx context.Context, thread, session, pane string) (dir st
 	return p.Prompt()
 }
 
+// Shell asks the shell of an existing pane for its state; with known, the last answer is enough.
+func (b *Book) Shell(ctx context.Context, thread string, ref Ref, known bool) (tmux.Shell, error) {
+	p, err := b.Open(ctx, thread, ref.Session, ref.Pane)
+	if err != nil {
+		return tmux.Shell{}, err
+	}
+	return p.Shell(ctx, known)
+}
+
 // describe adds what a pane itself says.
 func (ref *Ref) describe(p Pane, info tmux.Info, r row) {
 	ref.Exists, ref.ID, ref.Dead, ref.Program = true, p.ID(), info.State == tmux.StateDead, info.Program
-	ref.Busy, ref.Fresh = info.State == tmux.StateRunning, info.Fresh && r.Panes[ref.Pane].Fresh
+	ref.Busy, ref.Unused = info.State == tmux.StateRunning, r.Panes[ref.Pane].Fresh
+	ref.Fresh = info.Fresh && ref.Unused
 	if info.Dir != "" {
 		ref.Dir = info.Dir
 	}

@@ -182,6 +182,15 @@ func (b *Book) mayType(tx store.Tx, thread, name string) error {
 	return err
 }
 
+// Shell implements Pane.
+func (d *driven) Shell(ctx context.Context, known bool) (s tmux.Shell, err error) {
+	err = d.do(ctx, false, func() (err error) {
+		s, err = d.Pane.Shell(ctx, known)
+		return err
+	})
+	return s, err
+}
+
 // Run implements Pane.
 func (d *driven) Run(ctx context.Context, c tmux.Command) (o tmux.Outcome, err error) {
 	err = d.command(ctx, c, func(c tmux.Command) (err error) {

@@ -157,6 +157,8 @@ func (b *Book) Testify(ctx context.Context, thread, call string) (Evidence, erro
 		e.Final = false
 		e.Text = fmt.Sprintf("It still runs in pane %s of the session %s.", p.ID(), r.Session)
 		return e, nil
+	case t.Refused:
+		e.Text = "The terminal's environment had changed, so the pane's shell did not run it."
 	case t.Unstarted:
 		e.Text = "The pane's shell is still at the prompt before it: it was not run."
 	case b.cfg.Now().Sub(r.At) < evidenceAge && r.Where.Shell != "":

@@ -50,6 +50,8 @@ type Pane interface {
 	// Prompt returns the directory that the shell named at its prompt, and asks nobody. ok is false
 	// while anything else may be in front.
 	Prompt() (dir string, ok bool)
+	// Shell asks the shell for its state; with known, the last answer is enough.
+	Shell(ctx context.Context, known bool) (tmux.Shell, error)
 	Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error)
 	Dispatch(ctx context.Context, c tmux.Command) error
 	Interrupt(ctx context.Context) error

@@ -39,9 +39,9 @@ type Pane struct {
 	clearsStderr bool
 	// namesState means that the rc file has keyState and keyExpect.
 	namesState bool
-	unasked      []string      // what was on the screen before the shell was asked for its state
-	emptyLines   int           // that this process sent to a shell without a line editor, each of which brought a prompt
-	busy         chan struct{} // has one element while a command is typed or runs
+	unasked    []string      // what was on the screen before the shell was asked for its state
+	emptyLines int           // that this process sent to a shell without a line editor, each of which brought a prompt
+	busy       chan struct{} // has one element while a command is typed or runs
 
 	out     scanner
 	shell   shellState

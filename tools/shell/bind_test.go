@@ -543,7 +543,8 @@ func TestAnotherProgramPaneOrDirectoryIsDrift(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"the program in front": func(w *world) { w.shared().Set(func(i *tmux.Info) { i.Program = "psql" }) },
 		"the directory":        func(w *world) { w.shared().Set(func(i *tmux.Info) { i.Dir = "/etc" }) },
-		"the environment": func(w *world) {
+		"terminal's environment": func(w *world) { w.shared().Says(tmux.Shell{State: "7.3", Paths: true}) },
+		"the terminal's environment": func(w *world) {
 			w.srv.Vanish(w.shared().Session())
 			w.run(call("touch y"))
 		},
@@ -551,6 +552,7 @@ func TestAnotherProgramPaneOrDirectoryIsDrift(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := managed(t)
 			w.run(call("touch x"))
+			w.shared().Says(tmux.Shell{State: "7.2", Paths: true})
 			was, err := plan(t, w.reg, call("rm x"))
 			if err != nil {
 				t.Fatal(err)

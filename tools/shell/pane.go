@@ -40,7 +40,7 @@ func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, er
 	out.event(tools.Started, k.args.Command)
 	k.t.cfg.Sessions.Mark(p.Session(), k.ref.Pane, "run_shell: "+k.args.Command)
 	cmd := tmux.Command{
-		Text: k.args.Command, Keep: keepOutput,
+		Text: k.args.Command, State: k.state, Keep: keepOutput,
 		Note: func(s string) { out.event(tools.Info, s) },
 	}
 	cmd.Before = func(w tmux.Where) error {
@@ -158,6 +158,8 @@ func (k *call) checkSamePane(ctx context.Context, p session.Pane, unchanged func
 func (k *call) notStarted(p session.Pane, err error) (tools.Result, error) {
 	var busy *tmux.StateError
 	switch {
+	case errors.Is(err, tmux.ErrChanged):
+		return tools.Result{}, errShellChanged
 	case errors.As(err, &busy):
 		return tools.Result{}, tools.NotRun("the command", "the pane %s is %s: %w", p.ID(), busy.State, err)
 	case errors.Is(err, tmux.ErrGone):

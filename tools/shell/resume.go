@@ -110,6 +110,8 @@ func (k *call) resumeInPane(ctx context.Context, t session.Typed, sink tools.Sin
 	switch {
 	case isGone(err):
 		return unknownResult(fmt.Sprintf("The pane %s is gone, so nothing tells how the command ended.", t.Pane.ID())), nil
+	case errors.Is(err, tmux.ErrChanged):
+		return tools.Result{}, errShellChanged
 	case err != nil:
 		return tools.Result{}, err
 	case o.Kind == tmux.Untyped:

@@ -10,8 +10,8 @@
 // so it needs approval.
 //
 // An approval is bound to the directory (its inode), the files that the command names (see package
-// named), the pane and the program in front of it, and the environment. All of it is checked again
-// right before the run.
+// named), the pane and the program in front of it, the state of its shell (package tmux), and the
+// environment of a separate process. All of it is checked again right before the run.
 //
 // The package does not judge commands: the risk engine and people do. It refuses only what package
 // guard finds, to keep a shared shell alive, and commands whose bindings changed.
@@ -63,6 +63,8 @@ type Sessions interface {
 	// Prompt returns the directory of a pane whose shell shows its prompt, without asking the target.
 	Prompt(ctx context.Context, thread, session, pane string) (dir string, ok bool)
 	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
+	// Shell asks the shell of an existing pane for its state; with known, the last answer is enough.
+	Shell(ctx context.Context, thread string, ref session.Ref, known bool) (tmux.Shell, error)
 	// Writable returns an error if nothing may be typed into a session now.
 	Writable(ctx context.Context, thread, session string) error
 	// Began records where the command of a call will be typed. Whoever stores the call's outcome
@@ -177,6 +179,7 @@ type call struct {
 	id     string
 	args   args
 	ref    session.Ref
+	state  string // in which the pane's shell must be; "" is any
 	wait   wait
 	caps   backend.Caps
 	// read means that it is proven to be read-only and runs as a separate process: if the target
@@ -280,14 +283,8 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 				"use another session", k.ref.Taken, k.ref.Session)
 		}
 		a.Session, a.Pane = k.ref.Session, k.ref.Pane
-		a.Env[approvals.ShellFact] = approvals.ShellNew
-		if k.ref.Exists && !k.ref.Fresh {
-			a.Foreground = k.ref.Program
-			a.Env[approvals.ShellFact] = approvals.ShellShared(k.ref.ID)
-		}
-		if before := earlierTexts(c.Before, a); len(before) > 0 {
-			a.Env[approvals.ShellFact] = approvals.LeftBySteps
-			k.dir = dirAfter(before, k.dir)
+		if err := k.planShell(ctx, c, &a); err != nil {
+			return tools.Plan{}, err
 		}
 		run = k.runInPane
 	}

@@ -273,6 +273,7 @@ type Pane struct {
 	captures []tmux.CaptureOptions
 	stops    int
 	past     []tmux.Done
+	shell    tmux.Shell
 	told     tmux.Testimony
 	tap      func([]byte)
 }
@@ -373,6 +374,19 @@ func (p *Pane) Info(ctx context.Context) (info tmux.Info, err error) {
 	return info, err
 }
 
+// Says sets what Shell returns.
+func (p *Pane) Says(s tmux.Shell) {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	p.shell = s
+}
+
+// Shell implements session.Pane.
+func (p *Pane) Shell(ctx context.Context, _ bool) (s tmux.Shell, err error) {
+	err = p.do(ctx, func() { s = p.shell })
+	return s, err
+}
+
 // Prompt implements session.Pane.
 func (p *Pane) Prompt() (dir string, ok bool) {
 	info, err := p.Info(context.Background())
@@ -390,13 +404,27 @@ func (p *Pane) run(ctx context.Context, c tmux.Command, open gate) (tmux.Outcome
 			return tmux.Outcome{}, err
 		}
 	}
-	if err := p.doIf(ctx, open, true, func() { p.commands = append(p.commands, c.Text) }); err != nil {
+	changed := false
+	err := p.doIf(ctx, open, true, func() {
+		if changed = p.other(c); !changed {
+			p.commands = append(p.commands, c.Text)
+		}
+	})
+	switch {
+	case err != nil:
 		return tmux.Outcome{}, err
+	case changed:
+		return tmux.Outcome{}, tmux.ErrChanged
 	}
 	if p.srv.OnRun == nil {
 		return tmux.Outcome{Kind: tmux.Exited, Split: true}, nil
 	}
 	return p.srv.OnRun(ctx, p, c)
+}
+
+// other reports whether the shell is in another state than a command asks for.
+func (p *Pane) other(c tmux.Command) bool {
+	return c.State != "" && p.shell.State != "" && c.State != p.shell.State
 }
 
 // Dispatch implements session.Pane.
