@@ -401,6 +401,48 @@ func TestAPaneThatIsInAnotherDirectoryGetsNothing(t *testing.T) {
 	}
 }
 
+// The attack: somebody changes what the shared shell makes of a command while the card waits. Who
+// only looks around changes nothing.
+func TestATerminalWhoseEnvironmentChangedRunsNothingThatWasApprovedBefore(t *testing.T) {
+	t.Parallel()
+	const steps = 5
+	turns := [][]call{{shell("touch start")}}
+	for i := range steps {
+		turns = append(turns, []call{shell(fmt.Sprintf("touch ran%d", i))})
+	}
+	s := setStage(t, true, turns)
+	s.approved("true")
+	for i, tc := range []struct {
+		line    string
+		changes bool
+	}{
+		{"ls -la /; cd /; cd - >/dev/null; (exit 3)", false},
+		{"export PATH=/evil:$PATH BASH_ENV=/tmp/e", true},
+		{"touch() { echo evil; }", true},
+		{"history | tail -1; false", false},
+		{"export KUBECONFIG=/tmp/k", true},
+	} {
+		s.say()
+		c, approve := s.card()
+		if own := strings.Contains(strings.Join(c.Warn, " "), `"touch" is a function or alias of this terminal.`); own != (i > 2) {
+			t.Errorf("card %d warns of %q", i, c.Warn)
+		}
+		s.types(tc.line + fmt.Sprintf("; : >typed%d", i))
+		eventually(t, "it was typed", func() bool { _, err := os.Stat(filepath.Join(s.work, fmt.Sprintf("typed%d", i))); return err == nil }, s.detail)
+		s.atPrompt()
+		c = s.press(approve)
+		if tc.changes && !strings.Contains(c.Body, "environment changed since this was approved; ask again") || !tc.changes && strings.Contains(c.Body, "Not run") {
+			t.Errorf("%s: the card says %q %q", tc.line, c.Title, c.Body)
+		}
+		if tc.changes {
+			s.absent(fmt.Sprintf("ran%d", i))
+		}
+	}
+	if s.sh("ls work | grep -c ran0") != "1" {
+		t.Error("the first one did not run")
+	}
+}
+
 // The attack: a step that people approved, or a person, leaves something in the
 // shared shell that takes the place of the next harmless command or comes before
 // it. That command only reads, so nobody is asked. It must not run the poison.

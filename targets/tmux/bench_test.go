@@ -128,3 +128,39 @@ func BenchmarkBothStreams(b *testing.B) {
 		mustRun(b, p, "echo out; echo err >&2", "out\n")
 	}
 }
+
+// BenchmarkState is what it costs to ask a shell for its state, and to have it compared.
+func BenchmarkState(b *testing.B) {
+	for name, setup := range map[string]string{
+		"ordinary":      ":",
+		"debug trap":    "trap 'true $BASH_COMMAND' DEBUG",
+		"300 functions": `for i in {1..300}; do eval "f$i() { local a=\$1; if [ -n \"\$a\" ]; then echo one two three; fi; }; export -f f$i"; done`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			p := start(b).pane()
+			mustRun(b, p, setup, "")
+			ask := func() Shell {
+				s, err := p.Shell(b.Context(), false)
+				if err != nil || s.State == "" {
+					b.Fatalf("%+v %v", s, err)
+				}
+				return s
+			}
+			state := ask().State
+			run := func(state string) func() {
+				return func() {
+					if o, err := p.Run(b.Context(), Command{Text: "true", State: state}); err != nil || o.Code != 0 {
+						b.Fatalf("%+v %v", o, err)
+					}
+				}
+			}
+			for b.Loop() {
+				run(state)()
+			}
+			plain, compared := median(50, run("")), median(50, run(state))
+			b.ReportMetric(float64(median(50, func() { ask() }).Microseconds()), "ask-us")
+			b.ReportMetric(float64(plain.Microseconds()), "plain-us")
+			b.ReportMetric(float64(compared.Microseconds()), "compared-us")
+		})
+	}
+}

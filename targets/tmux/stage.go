@@ -92,7 +92,7 @@ func (d rcData) exports() string {
 //	S;seq;len;code;shell;run  the answer to keyStatus: len bytes are on the line, and keyRun or keyLoad came last at the prompt run
 //	H;text           the answer to keyHistory: what was typed since the last time
 //	T;state;path;names  the answer to keyState: the name of the shell's state, whether programs are found and
-//	                 loaded as at its start (0 or 1), and its functions and aliases, "*" if they are too many
+//	                 loaded as at its start (0 or 1), and its functions and aliases unless the state is "0", "*" if they are too many
 //	V                keyRun or keyLoad: the state is not the one of keyExpect, so the line was cleared
 //
 // The hook runs with its standard error closed, so that "set -x" shows nothing of it. It
@@ -295,7 +295,7 @@ for __cs_m in emacs vi-insert vi-command; do
   bind -m "$__cs_m" -x '"\e[7976~": { __cs_i "$_"; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
   bind -m "$__cs_m" -x '"\e[7977~": { [[ -z $__cs_w ]] || @STATE@; __cs_g; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
   bind -m "$__cs_m" -x '"\e[7978~": { [[ -z $__cs_w ]] || @STATE@; __cs_k; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
-  bind -m "$__cs_m" -x '"\e[7979~": { @STATE@; __cs_n "$(builtin compgen -A function; builtin compgen -a)"; } 2>/dev/null'
+  bind -m "$__cs_m" -x '"\e[7979~": { @STATE@; [[ $__cs_z == 0 ]] && __cs_n || __cs_n "$(builtin compgen -A function; builtin compgen -a)"; } 2>/dev/null'
   bind -m "$__cs_m" -x '"\e[7980~": __cs_w=$READLINE_LINE READLINE_LINE='
 done
 # How answers of the terminal to a program begin; by default a search of the history.

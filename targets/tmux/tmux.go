@@ -155,7 +155,8 @@ type Shell struct {
 	State string
 	// Paths reports whether it finds and loads programs as at its start.
 	Paths bool
-	// Names are those of its functions and aliases, nil with Many, which means that they are too many.
+	// Names are those of its functions and aliases, nil in the initial state and with Many, which means that
+	// they are too many.
 	Names []string
 	Many  bool
 }

@@ -541,8 +541,8 @@ func TestAReadRunsBesideThePaneInItsDirectory(t *testing.T) {
 
 func TestAnotherProgramPaneOrDirectoryIsDrift(t *testing.T) {
 	for name, change := range map[string]func(*world){
-		"the program in front": func(w *world) { w.shared().Set(func(i *tmux.Info) { i.Program = "psql" }) },
-		"the directory":        func(w *world) { w.shared().Set(func(i *tmux.Info) { i.Dir = "/etc" }) },
+		"the program in front":   func(w *world) { w.shared().Set(func(i *tmux.Info) { i.Program = "psql" }) },
+		"the directory":          func(w *world) { w.shared().Set(func(i *tmux.Info) { i.Dir = "/etc" }) },
 		"terminal's environment": func(w *world) { w.shared().Says(tmux.Shell{State: "7.3", Paths: true}) },
 		"the terminal's environment": func(w *world) {
 			w.srv.Vanish(w.shared().Session())
