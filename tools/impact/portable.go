@@ -11,7 +11,7 @@ const given = " HOME PATH PWD USER LOGNAME UID EUID HOSTNAME IFS RANDOM SECONDS 
 
 // Portable reports whether a text means the same in another shell of the account: it uses no variable
 // that it does not set itself, no job, and no history. Functions and aliases of a shell are not known
-// here.
+// here; see approvals.TerminalFact.
 func Portable(text string) bool {
 	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
