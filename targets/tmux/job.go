@@ -33,7 +33,8 @@ type jobEvent int
 
 const (
 	jobTypingConfirmed jobEvent = iota // by tmux
-	jobTypingRefused                   // by tmux, or by the shell: it will never run
+	jobTypingRefused                   // by tmux: it will never be typed
+	jobLineCleared                     // mark V: the shell will never run it
 	jobCommandStarted                  // mark C
 	jobCommandEnded                    // mark D
 	jobStatusReported                  // mark S: only a prompt answers
@@ -49,7 +50,7 @@ const (
 
 func (e jobEvent) String() string {
 	return [...]string{
-		"typing confirmed", "typing refused", "command started", "command ended", "status reported", "shell exited",
+		"typing confirmed", "typing refused", "line cleared", "command started", "command ended", "status reported", "shell exited",
 		"stderr ended", "start timed out", "contact lost", "contact regained", "resumed", "outcome found", "given up",
 	}[e]
 }
@@ -58,11 +59,11 @@ func (e jobEvent) String() string {
 // marks are those of anybody's commands, and timers can come late.
 var jobTransitions = map[jobPhase]map[jobEvent]jobPhase{
 	jobSent: {
-		jobTypingConfirmed: jobTyped, jobTypingRefused: jobRefused, jobResumed: jobRunning,
+		jobTypingConfirmed: jobTyped, jobTypingRefused: jobRefused, jobLineCleared: jobRefused, jobResumed: jobRunning,
 		jobContactLost: jobDetached, jobGivenUp: jobReleased,
 	},
 	jobTyped: {
-		jobCommandStarted: jobRunning, jobCommandEnded: jobUnstarted, jobTypingRefused: jobRefused,
+		jobCommandStarted: jobRunning, jobCommandEnded: jobUnstarted, jobLineCleared: jobRefused,
 		jobContactLost: jobDetached, jobGivenUp: jobReleased,
 	},
 	jobUnstarted: {

@@ -16,6 +16,7 @@ func TestJobTransitions(t *testing.T) {
 	}{
 		{"a line is typed once tmux says so", jobTypingConfirmed, []step{{jobSent, jobTyped}}},
 		{"only a line that is not typed is refused", jobTypingRefused, []step{{jobSent, jobRefused}}},
+		{"a line that its shell has cleared is refused", jobLineCleared, []step{{jobSent, jobRefused}, {jobTyped, jobRefused}}},
 		{"a start before the typing is somebody else's, and one after a prompt counts", jobCommandStarted,
 			[]step{{jobTyped, jobRunning}, {jobUnstarted, jobRunning}}},
 		{"a prompt ends what runs, and what was typed has not started", jobCommandEnded,

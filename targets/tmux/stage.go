@@ -207,7 +207,7 @@ __cs_t() {
   fi
   __cs_z=$__cs_i.$__cs_q
   builtin test "$1" != "$__cs_b" || __cs_z=0
-  [[ -z $__cs_w || $__cs_w == "$__cs_z" ]] && __cs_w= || __cs_w=-
+  [[ $__cs_w != "=$__cs_z" ]] || __cs_w=
 }
 __cs_n() {
   local LC_ALL=C p=1 n=${1//[[:cntrl:]]/ }
@@ -230,8 +230,8 @@ __cs_i() {
 }
 __cs_g() {
   local t=$READLINE_LINE
-  if [[ $__cs_w == - ]]; then
-    READLINE_LINE= __cs_x=
+  if [[ -n $__cs_w ]]; then
+    __cs_w=- READLINE_LINE= __cs_x=
     builtin printf '\033]7973;@NONCE@;V\007%s\n' '# not run: the environment of this terminal changed since the approval' >/dev/tty
     return
   fi
@@ -293,10 +293,10 @@ for __cs_m in emacs vi-insert vi-command; do
   bind -m "$__cs_m" '"\e[7974~": kill-whole-line'
   bind -m "$__cs_m" -x '"\e[7975~": __cs_h'
   bind -m "$__cs_m" -x '"\e[7976~": { __cs_i "$_"; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
-  bind -m "$__cs_m" -x '"\e[7977~": { [[ -z $__cs_w ]] || @STATE@; __cs_g; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
-  bind -m "$__cs_m" -x '"\e[7978~": { [[ -z $__cs_w ]] || @STATE@; __cs_k; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
-  bind -m "$__cs_m" -x '"\e[7979~": { @STATE@; [[ $__cs_z == 0 ]] && __cs_n || __cs_n "$(builtin compgen -A function; builtin compgen -a)"; } 2>/dev/null'
-  bind -m "$__cs_m" -x '"\e[7980~": __cs_w=$READLINE_LINE READLINE_LINE='
+  bind -m "$__cs_m" -x '"\e[7977~": { builtin test -z "$__cs_w" || @STATE@; __cs_g; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
+  bind -m "$__cs_m" -x '"\e[7978~": { builtin test -z "$__cs_w" || @STATE@; __cs_k; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
+  bind -m "$__cs_m" -x '"\e[7979~": { @STATE@; builtin test "$__cs_z" = 0 && __cs_n || __cs_n "$(builtin compgen -A function; builtin compgen -a)"; } 2>/dev/null'
+  bind -m "$__cs_m" -x '"\e[7980~": __cs_w==$READLINE_LINE READLINE_LINE='
 done
 # How answers of the terminal to a program begin; by default a search of the history.
 bind -m emacs '"\eP": redraw-current-line'
@@ -310,7 +310,8 @@ __cs_e
 	return d.fill(rc)
 }
 
-// nameState names the state of the shell, in a line.
+// nameState names the state of the shell, in a line. Where it stands may be no reserved word, such as
+// "[[": a text that ended too early can leave bash without them.
 const nameState = `__cs_t "$-" "$(builtin trap -p; __cs_m "$@")"`
 
 // runScript runs the text that keyLoad has left. A typed eval would do so as well, but bash

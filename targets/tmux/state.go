@@ -76,7 +76,7 @@ func (p *Pane) onState(args string) (ok bool) {
 func (p *Pane) onChanged() {
 	if j := p.job; j.unstarted() {
 		j.refused = ErrChanged
-		p.advanceJob(j, jobTypingRefused)
+		p.advanceJob(j, jobLineCleared)
 	}
 	p.advance(promptHookResumed)
 }

@@ -45,7 +45,7 @@ var altering = []string{
 	"export PATH=/evil:$PATH", "export BASH_ENV=/tmp/e", "export LD_PRELOAD=", "export KUBECONFIG=/tmp/k AWS_PROFILE=prod DOCKER_HOST=tcp://e", "X=1",
 	"rm() { command rm \"$@\"; }", "alias ls=true", "shopt -s expand_aliases extglob", "set -o noclobber", "set -x", "trap true DEBUG", "trap true ERR",
 	"trap true EXIT", "enable -n echo", "readonly X", "umask 077", "ulimit -S -n 100", "export -f rm", "set -- a b", "set -f", "IFS=,", "set -a",
-	"bind '\"q\": \"w\"'", "PS4=x", "PROMPT_COMMAND=; set -e", "set -u",
+	"bind '\"q\": \"w\"'", "PS4=x", "unset -f __cs_q", "PROMPT_COMMAND=; set -e", "set -u",
 }
 
 // harmless are lines that don't.
@@ -203,4 +203,34 @@ func FuzzParseState(f *testing.F) {
 			t.Errorf("%q: %+v %v", args, s, ok)
 		}
 	})
+}
+
+func TestACommandIsNotRunWhereNothingCompares(t *testing.T) {
+	b := start(t)
+	p := b.pane()
+	b.typed(p, "unset -f __cs_t")
+	for _, text := range []string{"touch never", "touch never\ntrue"} {
+		if o, err := p.Run(t.Context(), Command{Text: text, State: InitialState}); !errors.Is(err, ErrChanged) {
+			t.Errorf("%+v %v", o, err)
+		}
+	}
+}
+
+// After a text that ended too early, bash may read "[[" as a command.
+func TestAnIncompleteCommandBeforeItDoesNotHideAChange(t *testing.T) {
+	b := start(t)
+	p := b.pane()
+	for i, text := range []string{"echo 'open", "cat <<X\na", "if true; then\necho a", "f() {", "echo $((1", "((", "[[ a", "a=(1"} {
+		state := named(t, p).State
+		run(t, p, text)
+		if o, err := p.Run(t.Context(), Command{Text: "true", State: state}); err != nil || o.Code != 0 {
+			t.Errorf("%q: %+v %v", text, o, err)
+		}
+		run(t, p, text)
+		run(t, p, "X="+string(rune('a'+i)))
+		run(t, p, text)
+		if _, err := p.Run(t.Context(), Command{Text: "true", State: state}); !errors.Is(err, ErrChanged) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }
