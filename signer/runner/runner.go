@@ -55,7 +55,7 @@ func run(args []string, stdin io.Reader, stdout io.Writer) (code int, err error)
 	if len(args) == 2 && args[0] == "-c" { // as the login shell of the account that looks
 		return watch(command)
 	}
-	j, err := wire.ParseJob(args)
+	j, err := ParseJob(args)
 	switch {
 	case err != nil:
 		return 0, err

@@ -8,8 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -58,8 +56,21 @@ type Reply struct {
 	// Authorities are the public keys of the authority, as lines of authorized_keys: that of now, and
 	// the next one during a rotation. For a GET.
 	Authorities []string `json:"authorities,omitempty"`
-	// Nonce is what a vote must hold to be fresh (passkey.Statement.Fresh). For a GET.
+	// Origin is where people sign at the signer's own page, "" if it has none. For a GET and an Ask.
+	Origin string `json:"origin,omitempty"`
+	// Nonce is what a vote must hold to be fresh (passkey.Statement.Fresh). For an Ask without a page.
 	Nonce string `json:"nonce,omitempty"`
+	// Link is where the Statement is signed, with one of the Keys: public parts, by their ids. For an Ask.
+	Link      string            `json:"link,omitempty"`
+	Statement []byte            `json:"statement,omitempty"`
+	Keys      map[string][]byte `json:"keys,omitempty"`
+}
+
+// Ask has the signer show an action to the person who is to sign it, at /ask. Of the statement, the signer
+// takes what only the bot knows: whose vote it is, why, and by which policy.
+type Ask struct {
+	Action    []byte `json:"action"`
+	Statement []byte `json:"statement"`
 }
 
 // digestVersion is that of approvals.Action.Digest, which a test compares.
@@ -71,19 +82,27 @@ func Digest(action []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Action is what a signer and a runner need of an approvals.Action.
+// Action is an approvals.Action, field by field, which a test compares.
 type Action struct {
-	Kind    string            `json:"kind"`
-	Target  string            `json:"target"` // "ssh:NAME#SHA256:..."
-	User    string            `json:"user"`
-	Dir     string            `json:"dir"`
-	Shell   string            `json:"shell"`
-	Session string            `json:"session"`
-	Pane    string            `json:"pane"`
-	Bytes   []byte            `json:"bytes"`
-	Env     map[string]string `json:"env"`
-	Files   map[string]string `json:"files"`
-	Steps   []json.RawMessage `json:"steps"`
+	Tool       string            `json:"tool"`
+	Kind       string            `json:"kind"`
+	Target     string            `json:"target"` // "ssh:NAME#SHA256:..."
+	User       string            `json:"user,omitempty"`
+	Dir        string            `json:"dir,omitempty"`
+	Session    string            `json:"session,omitempty"`
+	Pane       string            `json:"pane,omitempty"`
+	Locked     bool              `json:"locked,omitempty"`
+	Shell      string            `json:"shell,omitempty"`
+	Foreground string            `json:"foreground,omitempty"`
+	Path       string            `json:"path,omitempty"`
+	Paths      []string          `json:"paths,omitempty"`
+	Bytes      []byte            `json:"bytes,omitempty"`
+	Args       json.RawMessage   `json:"args,omitempty"`
+	Env        map[string]string `json:"env,omitempty"`
+	Files      map[string]string `json:"files,omitempty"`
+	Steps      []json.RawMessage `json:"steps,omitempty"`
+	Preview    string            `json:"preview,omitempty"`
+	Whole      bool              `json:"whole,omitempty"`
 }
 
 // ReadAction reads an action. One that isn't shell text for a separate process is an error.
@@ -122,8 +141,6 @@ func Name(approval string, step int) string {
 	return approval + "." + strconv.Itoa(step)
 }
 
-var name = regexp.MustCompile(`^[a-z0-9]{10}(\.[1-9][0-9]{0,3})?$`)
-
 // Job is the command that a certificate forces, as the runner reads it.
 type Job struct {
 	Kind   Kind
@@ -137,8 +154,6 @@ func (j Job) Command(runner string) string {
 	return strings.TrimRight(strings.Join([]string{runner, string(j.Kind), j.Name, j.Key, j.Digest}, " "), " ")
 }
 
-var digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
 // KeyName names a public key in a job.
 func KeyName(key []byte) string {
 	sum := sha256.Sum256(key)
@@ -147,29 +162,3 @@ func KeyName(key []byte) string {
 
 // State is the directory of the runner's records on a host, with a subdirectory for each account.
 const State = "/var/lib/countersign-runner"
-
-// ParseJob reads the runner's arguments.
-func ParseJob(args []string) (Job, error) {
-	var j Job
-	if len(args) > 0 {
-		j.Kind = Kind(args[0])
-	}
-	want := map[Kind]int{Watch: 1, Follow: 3, Change: 4}[j.Kind]
-	if want == 0 || len(args) != want {
-		return Job{}, errors.New("the arguments are watch, change NAME KEY DIGEST, or follow NAME KEY; the signer and the runner are of different versions, so enroll the host again")
-	}
-	if want > 1 {
-		if j.Name = args[1]; !name.MatchString(j.Name) {
-			return Job{}, fmt.Errorf("%q is no name of a run", j.Name)
-		}
-		if j.Key = args[2]; !digest.MatchString(j.Key) {
-			return Job{}, fmt.Errorf("%q names no key", j.Key)
-		}
-	}
-	if want > 3 {
-		if j.Digest = args[3]; !digest.MatchString(j.Digest) {
-			return Job{}, fmt.Errorf("%q is no digest", j.Digest)
-		}
-	}
-	return j, nil
-}
