@@ -402,7 +402,7 @@ func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
 				v = append(v, x.votes(x.id, x.evil(), nil, "alice")...)
 			}
 			return x.changed(x.evil(), v)
-		}, "at most"},
+		}, "voted twice"},
 		{"the members of the action twice", func(x *thief) error {
 			raw, _ := json.Marshal(x.harmless())
 			v := x.votes(x.id, x.harmless(), nil, both...)

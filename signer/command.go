@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"countersign/approvals/passkey"
+	"countersign/signer/enroll"
 )
 
 //go:embed example.yaml
@@ -36,16 +38,27 @@ func Command() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	file := root.PersistentFlags().String("config", ConfigFile, "the signer's configuration")
-	with := func(do func(cmd *cobra.Command, c *Config) error) func(*cobra.Command, []string) error {
-		return func(cmd *cobra.Command, _ []string) error {
+	with := func(do func(cmd *cobra.Command, c *Config, args []string) error) func(*cobra.Command, []string) error {
+		return func(cmd *cobra.Command, args []string) error {
 			c, err := Load(*file)
 			if err != nil {
 				return err
 			}
-			return do(cmd, c)
+			return do(cmd, c, args)
 		}
 	}
+	var program string
+	var keep bool
+	enrolling := &cobra.Command{
+		Use: "enroll TARGET", Short: "Print the script that lets a host take certificates of the signer", Args: cobra.ExactArgs(1),
+		RunE: with(func(cmd *cobra.Command, c *Config, args []string) error {
+			return enrollment(cmd, c, args[0], program, keep)
+		}),
+	}
+	enrolling.Flags().StringVar(&program, "program", "", "the file of countersign-runner for the host's processor; without it, the one beside this program")
+	enrolling.Flags().BoolVar(&keep, "keep-keys", false, "leave the keys that open the accounts for approved commands; whoever has one needs no approval")
 	root.AddCommand(
+		enrolling,
 		&cobra.Command{Use: "init DIRECTORY", Short: "Make an authority's key, a token and an example of the configuration", Args: cobra.ExactArgs(1), RunE: initialize},
 		&cobra.Command{Use: "check", Short: "Check the configuration and the authority's key", Args: cobra.NoArgs, RunE: with(check)},
 		&cobra.Command{Use: "run", Short: "Answer the bot until it is stopped", Args: cobra.NoArgs, RunE: with(run)},
@@ -55,7 +68,7 @@ func Command() *cobra.Command {
 }
 
 // run is the command run.
-func run(cmd *cobra.Command, c *Config) error {
+func run(cmd *cobra.Command, c *Config, _ []string) error {
 	token, err := ReadToken(c.Token)
 	if err != nil {
 		return err
@@ -69,16 +82,16 @@ func run(cmd *cobra.Command, c *Config) error {
 	}
 	l, err := Listen(cmd.Context(), c)
 	if err != nil {
-		return errors.Join(fmt.Errorf("the signer can't listen: %w", err), s.Close())
+		return fmt.Errorf("the signer can't listen: %w", err)
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	_, _ = fmt.Fprintf(out, "The signer listens at %s.\n", l.Addr())
-	return errors.Join(s.Serve(ctx, l, token), s.Close())
+	return s.Serve(ctx, l, token)
 }
 
 // check is the command check.
-func check(cmd *cobra.Command, c *Config) error {
+func check(cmd *cobra.Command, c *Config, _ []string) error {
 	if _, err := ReadToken(c.Token); err != nil {
 		return err
 	}
@@ -87,10 +100,14 @@ func check(cmd *cobra.Command, c *Config) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	_, _ = fmt.Fprintf(out, "%d people with %d passkeys, %d targets; the authority is %s.\nCompare each passkey's digits with its owner, who sees them in the console under Settings:\n", len(c.People), len(c.keys), len(c.Targets), ssh.FingerprintSHA256(k.PublicKey()))
+	where := "the bot's console, " + c.Console + ": a bot that was taken over can show one command there and have another one signed. Set origin"
+	if c.Origin != "" {
+		where = "the signer's own page, and make their passkeys at " + c.site.Origin + "/register"
+	}
+	_, _ = fmt.Fprintf(out, "%d people with %d passkeys, %d targets; the authority is %s.\nPeople sign at %s.\nCompare each passkey's digits with its owner, who saw them when it was made:\n", len(c.People), len(c.keys), len(c.Targets), ssh.FingerprintSHA256(k.PublicKey()), where)
 	for _, id := range slices.SortedFunc(maps.Keys(c.keys), func(a, b string) int { return cmp.Or(cmp.Compare(c.keys[a].owner, c.keys[b].owner), cmp.Compare(a, b)) }) {
-		key := passkey.Key{ID: id, Owner: consoleUser + c.keys[id].owner, Public: c.keys[id].public}
-		_, _ = fmt.Fprintf(out, "  %s  %s\n", key.Digest()[:passkey.Digits], key.Owner[len(consoleUser):])
+		owner := c.keys[id].owner
+		_, _ = fmt.Fprintf(out, "  %s  %s\n", passkey.Digest(id, consoleUser+owner, c.keys[id].public)[:passkey.Digits], owner)
 	}
 	return closer.Close()
 }
@@ -102,13 +119,13 @@ func initialize(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	public, err := newKey(filepath.Join(dir, "ca"))
+	if err == nil {
+		err = create(filepath.Join(dir, "token"), []byte(rand.Text()+"\n"))
+	}
+	if err == nil {
+		err = create(filepath.Join(dir, "signer.yaml"), example)
+	}
 	if err != nil {
-		return err
-	}
-	if err := create(filepath.Join(dir, "token"), []byte(rand.Text()+"\n")); err != nil {
-		return err
-	}
-	if err := create(filepath.Join(dir, "signer.yaml"), example); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Made %s with a key (%s), a token for the bot, and signer.yaml. Write your people and hosts into that, then run `countersign-signer check --config %s`.\n",
@@ -117,7 +134,7 @@ func initialize(cmd *cobra.Command, args []string) error {
 }
 
 // rotate is the command rotate.
-func rotate(cmd *cobra.Command, c *Config) error {
+func rotate(cmd *cobra.Command, c *Config, _ []string) error {
 	if c.Agent != "" {
 		return fmt.Errorf("the agent has the key: put the public part of the next one into %s%s, enroll all hosts again, then put it into %s", c.CA, nextSuffix, c.CA)
 	}
@@ -131,16 +148,35 @@ func rotate(cmd *cobra.Command, c *Config) error {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "The next authority is %s. Run `countersign-signer enroll` for every host, and then `countersign-signer rotate` once more.\n", ssh.FingerprintSHA256(public))
 		return err
 	}
+	if err == nil {
+		err = os.Rename(next, c.CA)
+	}
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(c.CA, c.CA+".old"); err != nil {
-		return err
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "The next authority signs now, and the old one is gone. Enroll every host once more, so that none trusts that.")
+	return err
+}
+
+// enrollment is the command enroll. Who runs it trusts this machine, and not the bot's.
+func enrollment(cmd *cobra.Command, c *Config, target, program string, keep bool) error {
+	t, ok := c.Targets[target]
+	if !ok {
+		return fmt.Errorf("the configuration has no target %q; add it first", target)
 	}
-	if err := os.Rename(next, c.CA); err != nil {
-		return errors.Join(err, os.Rename(c.CA+".old", c.CA))
+	keys, err := c.Authorities()
+	exe, bad := os.Executable()
+	if err != nil || bad != nil {
+		return errors.Join(err, bad)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The next authority signs now. Enroll every host once more, so that none trusts the old one, and delete %s.old.\n", c.CA)
+	raw, err := os.ReadFile(cmp.Or(program, filepath.Join(filepath.Dir(exe), "countersign-runner")))
+	if err != nil {
+		return fmt.Errorf("take countersign-runner from the release, and name it with --program: %w", err)
+	}
+	text, err := enroll.Script(enroll.Host{Target: target, HostKey: t.HostKey, Watch: t.Watch, RunAs: t.Users, KeepKeys: keep, Authorities: keys, Program: raw})
+	if err == nil {
+		_, err = io.WriteString(cmd.OutOrStdout(), text)
+	}
 	return err
 }
 
@@ -160,12 +196,19 @@ func newKey(file string) (ssh.PublicKey, error) {
 	return ssh.NewPublicKey(public)
 }
 
-// create writes a file that must not exist, for its owner alone.
+// create writes a file that must not exist, durably, for its owner alone.
 func create(file string, content []byte) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("%w; nothing is overwritten", err)
 	}
 	_, err = f.Write(content)
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

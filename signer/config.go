@@ -6,6 +6,7 @@ package signer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -35,10 +36,12 @@ type Config struct {
 	// holds (the socket of an ssh-agent). CA.next, if it is there, is the authority after a rotation.
 	CA    string `yaml:"ca"`
 	Agent string `yaml:"agent,omitempty"`
-	// State is the file of what was signed.
+	// State is the directory of what was signed.
 	State string `yaml:"state"`
-	// Console is the address of the bot's console, for which the passkeys are.
+	// Console is the address of the bot's console, and Origin where people's browsers reach the signer, whose
+	// page shows them what they sign. The passkeys are for Origin, and for Console if it is empty.
 	Console string `yaml:"console"`
+	Origin  string `yaml:"origin,omitempty"`
 	// Within is how old a vote may be; 0 means 30 minutes.
 	Within time.Duration `yaml:"within,omitempty"`
 	// Runner is where the runner is on hosts.
@@ -48,9 +51,9 @@ type Config struct {
 	// Targets are the hosts, by the names of their targets.
 	Targets map[string]Target `yaml:"targets"`
 
-	site   passkey.Site
-	keys   map[string]owned // by id
-	secret []byte           // of nonces; set by Open
+	console, site passkey.Site
+	keys          map[string]owned // by id
+	secret        []byte           // of nonces; set by Open
 }
 
 // Key is a passkey, in base64url as the console shows it to its owner.
@@ -93,6 +96,7 @@ const defaultWithin = 30 * time.Minute
 var (
 	account  = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 	hostKey  = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
+	plain    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 	absolute = regexp.MustCompile(`^/[A-Za-z0-9._/-]+$`)
 )
 
@@ -123,36 +127,36 @@ func Parse(raw []byte) (*Config, error) {
 	if err := d.Decode(c); err != nil {
 		return nil, fmt.Errorf("it can't be read: %w", err)
 	}
-	if c.Listen == "" || c.Token == "" || c.CA == "" || c.State == "" {
-		return nil, errors.New("listen, token, ca and state are all needed")
-	}
-	if !filepath.IsAbs(c.Listen) {
-		host, _, err := net.SplitHostPort(c.Listen)
-		if err != nil {
-			return nil, fmt.Errorf("listen is %q; write the path of a socket, or HOST:PORT", c.Listen)
-		}
-		if ip := net.ParseIP(host); (ip == nil || !ip.IsLoopback()) && host != "localhost" && (c.Cert == "" || c.TLSKey == "") {
-			return nil, errors.New("listen is an address that others reach, so cert and tls_key are needed; or listen on a socket")
-		}
-	}
-	if c.Within <= 0 || c.Within > 24*time.Hour {
-		return nil, errors.New("within is at most 24h")
-	}
-	if !absolute.MatchString(c.Runner) {
-		return nil, errors.New("runner is no plain absolute path")
-	}
+	host, _, bad := net.SplitHostPort(c.Listen)
+	ip := net.ParseIP(host)
+	open := !filepath.IsAbs(c.Listen) && (ip == nil || !ip.IsLoopback()) && host != "localhost"
 	var err error
-	if c.site, err = passkey.SiteOf(c.Console); err != nil {
+	c.console, err = passkey.SiteOf(c.Console)
+	switch {
+	case c.Listen == "" || c.Token == "" || c.CA == "" || c.State == "":
+		return nil, errors.New("listen, token, ca and state are all needed")
+	case !filepath.IsAbs(c.Listen) && bad != nil:
+		return nil, fmt.Errorf("listen is %q; write the path of a socket, or HOST:PORT", c.Listen)
+	case open && (c.Cert == "" || c.TLSKey == ""):
+		return nil, errors.New("listen is an address that others reach, so cert and tls_key are needed; or listen on a socket")
+	case c.Within <= 0 || c.Within > 24*time.Hour:
+		return nil, errors.New("within is at most 24h")
+	case !absolute.MatchString(c.Runner):
+		return nil, errors.New("runner is no plain absolute path")
+	case err != nil:
 		return nil, fmt.Errorf("console: %w", err)
+	}
+	if c.site, err = passkey.SiteOf(cmp.Or(c.Origin, c.Console)); err != nil {
+		return nil, fmt.Errorf("origin: %w", err)
+	}
+	if c.Origin != "" && c.site == c.console {
+		return nil, errors.New("origin is the signer's own address, not the console's")
 	}
 	for owner, keys := range c.People {
 		for _, k := range keys {
 			public, err := base64.RawURLEncoding.DecodeString(k.Public)
-			if _, bad := base64.RawURLEncoding.DecodeString(k.ID); err != nil || bad != nil || k.ID == "" || len(public) == 0 {
-				return nil, fmt.Errorf("people.%s: a key has an id and a public part in base64url; copy the line that the console shows its owner under Settings", owner)
-			}
-			if !passkey.ValidKey(public) {
-				return nil, fmt.Errorf("people.%s: the public part of %s is no key; copy the whole line again", owner, k.ID)
+			if _, bad := base64.RawURLEncoding.DecodeString(k.ID); err != nil || bad != nil || k.ID == "" || !passkey.ValidKey(public) {
+				return nil, fmt.Errorf("people.%s: %q with its public part is no key; copy the whole line that its owner was shown", owner, k.ID)
 			}
 			for id, other := range c.keys { // one device is one person
 				if id == k.ID || bytes.Equal(other.public, public) {
@@ -166,8 +170,8 @@ func Parse(raw []byte) (*Config, error) {
 		if t.Watch == "" {
 			t.Watch = DefaultWatch
 		}
-		if err := c.check(t); err != nil {
-			return nil, fmt.Errorf("targets.%s: %w", name, err)
+		if err := c.check(t); err != nil || !plain.MatchString(name) {
+			return nil, fmt.Errorf("targets.%q: %w", name, cmp.Or(err, errors.New("this is no plain name")))
 		}
 		c.Targets[name] = t
 	}
@@ -176,11 +180,13 @@ func Parse(raw []byte) (*Config, error) {
 
 // check checks a target.
 func (c *Config) check(t Target) error {
-	if !hostKey.MatchString(t.HostKey) {
+	switch {
+	case !hostKey.MatchString(t.HostKey):
 		return errors.New("host_key is the fingerprint of the host's key, SHA256 and 43 characters, as `ssh-keygen -lf` prints it")
-	}
-	if len(t.From) == 0 || len(t.Users) == 0 || len(t.Approvals) == 0 {
+	case len(t.From) == 0 || len(t.Users) == 0 || len(t.Approvals) == 0:
 		return errors.New("from, users and approvals are needed")
+	case slices.Contains(t.Users, t.Watch):
+		return fmt.Errorf("the account %s can't both look and change", t.Watch)
 	}
 	for _, from := range t.From {
 		_, addr := netip.ParseAddr(from)
@@ -192,9 +198,6 @@ func (c *Config) check(t Target) error {
 		if !account.MatchString(u) {
 			return fmt.Errorf("%q is no name of an account", u)
 		}
-	}
-	if slices.Contains(t.Users, t.Watch) {
-		return fmt.Errorf("the account %s can't both look and change", t.Watch)
 	}
 	for _, n := range append(slices.Clone(t.Approvals), Need{Count: 1, Of: t.BreakGlass}) {
 		for i, who := range n.Of {

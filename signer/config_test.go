@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,9 +25,9 @@ import (
 )
 
 // key is a new passkey.
-func key(t *testing.T) passkey.Key {
+func key(t *testing.T) register.Key {
 	t.Helper()
-	k, err := register.Key(passkey.Site{ID: "bot.example.com", Origin: console}, []byte("c"), passkeytest.New("bot.example.com", console).Create([]byte("c")))
+	k, err := register.Read(passkey.Site{ID: "bot.example.com", Origin: console}, []byte("c"), passkeytest.New("bot.example.com", console).Create([]byte("c")))
 	must(t, err)
 	return k
 }
@@ -84,9 +85,6 @@ func TestAFullDiskSignsNothingTwice(t *testing.T) {
 	disk := t.TempDir()
 	must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=12k")) // three pages: the secret, what was signed, and one more
 	t.Cleanup(func() { must(t, unix.Unmount(disk, 0)) })
-	const one, room = 109, 30 // a line, and the part of one that finds room
-	head := "2026-01-01T00:00:00Z web-1/zzzzzzzzzz digest "
-	must(t, os.WriteFile(disk+"/issued", []byte(head+strings.Repeat("x", 4096-one-room-len(head)-1)+"\n"), 0o600))
 	cmd := signer.Command()
 	cmd.SetArgs([]string{"init", filepath.Join(dir, "s")})
 	cmd.SetOut(&bytes.Buffer{})
@@ -104,7 +102,7 @@ func TestAFullDiskSignsNothingTwice(t *testing.T) {
 	issue := func(s *signer.Signer, id string) error {
 		a := b.action("true")
 		a.User = "root"
-		st := passkey.Statement{Version: 1, For: passkey.ForApprove, Request: id, Digest: a.Digest().String(), Owner: "web:alice", Nonce: "n" + id, Fresh: s.Nonce()}
+		st := passkey.Statement{Version: 1, For: passkey.ForApprove, Request: id, Digest: a.Digest().String(), Owner: "web:alice", Nonce: "n" + id, Fresh: fresh(t, s)}
 		encoded := func(a any) []byte { raw, _ := json.Marshal(a); return raw }
 		_, err := s.Issue(wire.Request{Kind: wire.Change, Target: "web-1", Approval: id, Action: encoded(a), Votes: []wire.Vote{b.sign(st, "alice")}, Key: string(xssh.MarshalAuthorizedKey(sshtest.NewKey(t).PublicKey()))})
 		return err
@@ -119,13 +117,24 @@ func TestAFullDiskSignsNothingTwice(t *testing.T) {
 		t.Fatalf("on a full disk: %v", err)
 	}
 	must(t, os.Remove(fill))
-	must(t, issue(s, "cccccccccc"))
-	must(t, s.Close())
+	must(t, issue(s, "bbbbbbbbbb")) // nothing was signed for it before
+	must(t, os.Remove(disk+"/issued/web-1@aaaaaaaaaa"))
+	must(t, os.WriteFile(disk+"/issued/web-1@aaaaaaaaaa", nil, 0o600)) // as a signer that was killed leaves it
 	s = open()
-	defer func() { must(t, s.Close()) }()
-	for _, id := range []string{"aaaaaaaaaa", "cccccccccc"} {
+	for _, id := range []string{"aaaaaaaaaa", "bbbbbbbbbb"} {
 		if err := issue(s, id); err == nil || !strings.Contains(err.Error(), "before") {
 			t.Errorf("%s after a restart: %v", id, err)
 		}
 	}
+}
+
+// fresh is a nonce of now, of a signer that has no page.
+func fresh(t *testing.T, s *signer.Signer) string {
+	t.Helper()
+	r, reply := httptest.NewRequest("POST", "/ask", strings.NewReader("{}")), wire.Reply{}
+	r.Header.Set("Authorization", "Bearer "+token)
+	w := httptest.NewRecorder()
+	s.Handler(token).ServeHTTP(w, r)
+	must(t, json.Unmarshal(w.Body.Bytes(), &reply))
+	return reply.Nonce
 }

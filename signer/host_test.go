@@ -78,7 +78,7 @@ func newPeople(names ...string) people {
 func (p people) yaml(t *testing.T) string {
 	var b strings.Builder
 	for n, d := range p {
-		k, err := register.Key(passkey.Site{ID: "bot.example.com", Origin: console}, []byte("challenge"), d.Create([]byte("challenge")))
+		k, err := register.Read(passkey.Site{ID: "bot.example.com", Origin: console}, []byte("challenge"), d.Create([]byte("challenge")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,6 @@ func (b *bench) serve(file string) {
 	b.t.Cleanup(func() {
 		stop()
 		must(b.t, <-done)
-		must(b.t, s.Close())
 	})
 }
 
@@ -220,9 +219,9 @@ func (b *bench) nonce(ago time.Duration) string {
 	defer func(now func() time.Time) { b.now = now }(b.now)
 	at := b.now().Add(-ago)
 	b.now = func() time.Time { return at }
-	n, err := b.client.Nonce(b.t.Context())
+	reply, err := b.client.Ask(b.t.Context(), wire.Ask{})
 	must(b.t, err)
-	return n
+	return reply.Nonce
 }
 
 // sign signs a statement with somebody's device.
@@ -426,8 +425,9 @@ func TestTheAuthorityChangesWithoutAGap(t *testing.T) {
 	}
 	enrollAgain := func() []string {
 		t.Helper()
-		keys, err := b.client.Authorities(t.Context())
+		state, err := b.client.State(t.Context())
 		must(t, err)
+		keys := state.Authorities
 		raw, err := os.ReadFile(filepath.Join(b.dir, "countersign-runner"))
 		must(t, err)
 		b.enroll(filepath.Join(b.dir, "host"), raw, append([]string(nil), keys...)...)
@@ -441,6 +441,8 @@ func TestTheAuthorityChangesWithoutAGap(t *testing.T) {
 		}
 	}
 	works("fffffffffa")
+	old, err := os.ReadFile(b.ca)
+	must(t, err)
 	rotate()
 	works("fffffffffb")
 	if keys := enrollAgain(); len(keys) != 2 {
@@ -454,8 +456,6 @@ func TestTheAuthorityChangesWithoutAGap(t *testing.T) {
 	}
 	works("fffffffffe")
 	// The old authority lets nobody in.
-	old, err := os.ReadFile(b.ca + ".old")
-	must(t, err)
 	must(t, os.WriteFile(b.ca, old, 0o600))
 	b.approve("ffffffffff", b.action("echo ran"), "alice", "bob")
 	if _, _, err := b.run("ffffffffff"); err == nil || !strings.Contains(err.Error(), "enroll the host again") {

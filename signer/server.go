@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"countersign/signer/wire"
 )
 
@@ -40,33 +38,39 @@ func (s *Signer) Serve(ctx context.Context, l net.Listener, token string) error 
 	return err
 }
 
-// Handler answers GET / with the authorities and a nonce, and POST / with a certificate, for whoever says the
-// token.
+// headers let a page load nothing but its own files, and nobody frame or keep it.
+var headers = map[string]string{
+	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'",
+	"X-Frame-Options":         "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+// Handler answers, for whoever says the token, GET / with the authorities, POST / with a certificate and
+// POST /ask with a link at which somebody signs; and to everybody the pages, if there is an Origin.
 func (s *Signer) Handler(token string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		said, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		var reply wire.Reply
 		var err error
 		status := http.StatusForbidden
 		switch {
 		case !ok || subtle.ConstantTimeCompare([]byte(said), []byte(token)) != 1:
-			err = errors.New("the signer doesn't know this token; give the bot the one from its own file")
-			status = http.StatusUnauthorized
+			err, status = errors.New("the signer doesn't know this token; give the bot the one from its own file"), http.StatusUnauthorized
 		case r.Method == http.MethodGet:
-			reply.Nonce = s.Nonce()
-			reply.Authorities, err = s.c.Authorities()
-		case r.Method == http.MethodPost:
-			var ask wire.Request
-			if err = json.NewDecoder(http.MaxBytesReader(w, r.Body, wire.MaxRequest)).Decode(&ask); err != nil {
-				err, status = errors.New("the request can't be read; update the bot or the signer"), http.StatusBadRequest
-				break
+			if s.c.Origin != "" {
+				reply.Origin = s.c.site.Origin
 			}
-			var cert *ssh.Certificate
-			if cert, err = s.Issue(ask); err == nil {
-				reply.Certificate = line(cert)
+			reply.Authorities, err = s.c.Authorities()
+		case r.URL.Path == "/ask":
+			var ask wire.Ask
+			if err = read(r, &ask); err == nil {
+				reply, err = s.ask(ask)
 			}
 		default:
-			err, status = errors.New("the signer knows only GET and POST"), http.StatusMethodNotAllowed
+			var ask wire.Request
+			if err = read(r, &ask); err == nil {
+				reply.Certificate, err = s.Issue(ask)
+			}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if err != nil {
@@ -75,6 +79,26 @@ func (s *Signer) Handler(token string) http.Handler {
 		}
 		_ = json.NewEncoder(w).Encode(reply) // who asked may have left
 	})
+	if s.c.Origin != "" {
+		mux.HandleFunc("GET /sign/{link}", s.show)
+		mux.HandleFunc("GET /register", s.show)
+		mux.HandleFunc("GET /page.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page/page.js") })
+		mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page/page.css") })
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for k, v := range headers {
+			w.Header().Set(k, v)
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// read reads what the bot asks.
+func read(r *http.Request, to any) error {
+	if json.NewDecoder(http.MaxBytesReader(nil, r.Body, wire.MaxRequest)).Decode(to) != nil {
+		return errors.New("the request is too long, or can't be read; update the bot or the signer")
+	}
+	return nil
 }
 
 // Listen opens the address of a configuration. A socket is for its owner and group.

@@ -293,7 +293,7 @@ func (v *verifier) vote(r request, vote vote, k *proof) error {
 	if vote.Glass {
 		kind = passkey.ForGlass
 	}
-	key := passkey.Key{ID: p.KeyID, Owner: p.KeyOwner, Public: p.Public}.Digest()
+	key := passkey.Digest(p.KeyID, p.KeyOwner, p.Public)
 	switch {
 	case s.For != kind || s.Request != r.ID || s.Digest != r.Digest || s.Voter != vote.User.ID || s.Owner != p.KeyOwner:
 		return errors.New("what was signed is something else")

@@ -88,7 +88,7 @@ func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 	shown := json.RawMessage(`{"title":"Run a command"}`)
 	for _, who := range []string{"alice", "bob"} {
 		d := passkeytest.New(site.ID, site.Origin)
-		key, err := register.Key(site, []byte("challenge"), d.Create([]byte("challenge")))
+		key, err := register.Read(site, []byte("challenge"), d.Create([]byte("challenge")))
 		must(t, err)
 		m.keys["web:"+who] = []string{passkey.Key{ID: key.ID, Owner: "web:" + who, Public: key.Public}.Digest()}
 		s := passkey.Statement{

@@ -6,6 +6,7 @@ package passkey
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,33 +92,13 @@ func Challenge(statement []byte) []byte {
 	return sum[:]
 }
 
-// Key is a registered passkey.
-type Key struct {
-	ID         string   `json:"id"`     // as the device names it, base64url
-	Owner      string   `json:"owner"`  // who has it, in the console
-	Name       string   `json:"name"`   // what they call it
-	Public     []byte   `json:"public"` // COSE
-	Count      uint32   `json:"count"`  // of its last signature; 0 is a device that doesn't count
-	Transports []string `json:"transports,omitempty"`
-	// Attestation is what the device said of its make: the format, and the object if there was one.
-	Attestation string    `json:"attestation,omitempty"`
-	Object      []byte    `json:"object,omitempty"`
-	Added       time.Time `json:"added"`
-	// By is who confirmed it: another person, or the operator by a link. "" is nobody yet.
-	By   string    `json:"by,omitempty"`
-	Used time.Time `json:"used,omitzero"`
-}
-
-// Confirmed reports whether the key counts.
-func (k Key) Confirmed() bool { return k.By != "" }
-
 // Digits is how many digits of a digest people compare.
 const Digits = 20
 
-// Digest names exactly this key.
-func (k Key) Digest() string {
-	sum := sha256.Sum256([]byte(k.ID + "\x00" + k.Owner + "\x00" + string(k.Public)))
-	return fmt.Sprintf("%x", sum)
+// Digest names exactly this key of this owner.
+func Digest(id, owner string, public []byte) string {
+	sum := sha256.Sum256([]byte(id + "\x00" + owner + "\x00" + string(public)))
+	return hex.EncodeToString(sum[:])
 }
 
 // Proof is a vote that was signed, whole: everything that shows it to somebody who trusts neither
@@ -127,7 +108,7 @@ type Proof struct {
 	Response  json.RawMessage `json:"response"`           // as the browser gave it
 	Shown     json.RawMessage `json:"shown,omitempty"`    // the card
 	Site      Site            `json:"site"`               // for which the key is
-	KeyID     string          `json:"key"`                // of which Key
+	KeyID     string          `json:"key"`                // the key's id
 	Public    []byte          `json:"public"`             // its public part, COSE
 	KeyOwner  string          `json:"owner"`              // whose it was
 	KeyBy     string          `json:"key_by,omitempty"`   // who had confirmed it
@@ -141,7 +122,6 @@ var (
 	ErrOrigin     = errors.New("this signature was made on another page than the console")
 	ErrUnverified = errors.New("your device didn't check that it's you; use a passkey with a PIN, a fingerprint or a face")
 	ErrSignature  = errors.New("the signature isn't that of this passkey")
-	ErrCopied     = errors.New("this passkey's counter went back, so there may be a copy of it; remove it and register another one")
 )
 
 // CheckClient is what the answers of both ceremonies are checked for beyond the library's own checks,

@@ -40,7 +40,7 @@ type passkeys struct {
 func owner(user string) string { return "web:" + user }
 
 // shown is a key as its owner sees it, with its line for the signer if there is one.
-func shown(k passkey.Key, signer bool) web.Passkey {
+func shown(k register.Key, signer bool) web.Passkey {
 	p := web.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used, Print: k.Digest()[:passkey.Digits]}
 	if signer {
 		p.Signer = fmt.Sprintf("- {id: %q, public: %q}", k.ID, base64.RawURLEncoding.EncodeToString(k.Public))
@@ -127,7 +127,7 @@ func (p passkeys) AddPasskey(ctx context.Context, user, name string, response js
 	return out, err
 }
 
-func (p passkeys) audit(tx store.Tx, what, user string, k passkey.Key, note string) {
+func (p passkeys) audit(tx store.Tx, what, user string, k register.Key, note string) {
 	e := audit.Event{What: what, User: owner(user), Note: fmt.Sprintf("%s of %s (%s), %s; %s", k.Name, k.Owner, k.ID, k.Digest()[:passkey.Digits], note)}
 	p.trail.Append(tx, doorThread, e, p.now())
 }

@@ -22,7 +22,6 @@ import (
 	"countersign/internal/manual"
 	"countersign/internal/setup"
 	"countersign/signer"
-	"countersign/signer/enroll"
 	"countersign/targets/lock/helper"
 	"countersign/targets/ssh"
 	"countersign/verifier"
@@ -126,6 +125,5 @@ func revision() string {
 
 func signerCommand() *cobra.Command {
 	c := signer.Command()
-	c.AddCommand(enroll.Command())
 	return c
 }

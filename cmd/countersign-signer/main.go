@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"countersign/signer"
-	"countersign/signer/enroll"
 )
 
 // version is set by the linker in releases.
@@ -16,7 +15,6 @@ var version = "dev"
 
 func main() {
 	c := signer.Command()
-	c.AddCommand(enroll.Command())
 	c.Use, c.Version = "countersign-signer", version
 	if err := c.ExecuteContext(context.Background()); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "countersign-signer:", err)

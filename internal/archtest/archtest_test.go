@@ -85,9 +85,9 @@ var inside = map[string]string{
 	"targets/record":                   "store",
 	"targets/session":                  "internal/failpoint store targets/tmux",
 	// What signs knows signatures and nothing of the bot, and what runs on hosts neither.
-	"signer":        "approvals/passkey signer/wire",
+	"signer":        "approvals/passkey signer/enroll signer/wire",
 	"signer/client": "signer/wire",
-	"signer/enroll": "signer signer/wire",
+	"signer/enroll": "signer/wire",
 	"signer/stream": "signer/wire",
 	"signer/runner": "signer/stream signer/wire targets/backend targets/lock",
 	"signer/wire":   "",
@@ -151,11 +151,11 @@ var inside = map[string]string{
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config internal/failpoint approvals/secretfile signer/client signer/wire store targets/backend targets/backend/approved targets/backend/door targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
-	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer signer/enroll targets/backend targets/backend/door targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
+	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words signer targets/backend targets/backend/door targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey verifier witness", // the demo's model is scripted
 	"cmd/countersign-hook":    "internal/hook",
 	"cmd/countersign-lock":    "targets/backend targets/lock targets/lock/helper",
 	"cmd/countersign-runner":  "signer/runner",
-	"cmd/countersign-signer":  "signer signer/enroll",
+	"cmd/countersign-signer":  "signer",
 	"cmd/countersign-verify":  "verifier",
 	"cmd/countersign-witness": "witness",
 	"cmd/countersign-parser":  "tools/code/parser tools/code/wire",

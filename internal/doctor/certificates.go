@@ -19,10 +19,11 @@ func (p *targetCheck) certificates(ctx context.Context) result {
 	if err != nil {
 		return fails("%v", err)
 	}
-	keys, err := signer.Authorities(ctx)
+	state, err := signer.State(ctx)
 	if err != nil {
 		return fails("%v", err)
 	}
+	keys := state.Authorities
 	again := "on the signer's machine, countersign-signer enroll " + p.m.Name + "; then run its script on the host"
 	raw, err := p.m.Target.FS().ReadFile(ctx, enroll.Authorities, 64<<10)
 	if err != nil {

@@ -28,11 +28,11 @@ type Client struct {
 // New returns a client of the signer at an address: https://HOST:PORT, http for loopback only, or
 // unix:/path/of/a/socket. token is asked at each question.
 func New(address string, token func() (string, error)) (*Client, error) {
-	c := &Client{url: address, word: token, http: &http.Client{Timeout: timeout}}
+	c := &Client{url: strings.TrimRight(address, "/"), word: token, http: &http.Client{Timeout: timeout}}
 	socket, local := strings.CutPrefix(address, "unix:")
 	switch {
 	case local:
-		c.url = "http://signer/"
+		c.url = "http://signer"
 		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", socket)
@@ -51,29 +51,31 @@ func (c *Client) Issue(ctx context.Context, r wire.Request) (certificate string,
 	if err != nil {
 		return "", err
 	}
-	reply, err := c.ask(ctx, http.MethodPost, body)
+	reply, err := c.ask(ctx, http.MethodPost, "/", body)
 	return reply.Certificate, err
 }
 
-// Authorities are the public keys that hosts should trust, as lines of authorized_keys.
-func (c *Client) Authorities(ctx context.Context) ([]string, error) {
-	reply, err := c.ask(ctx, http.MethodGet, nil)
-	return reply.Authorities, err
+// State is what hosts should trust, and where the signer's own page is.
+func (c *Client) State(ctx context.Context) (wire.Reply, error) {
+	return c.ask(ctx, http.MethodGet, "/", nil)
 }
 
-// Nonce is what a vote must hold to be fresh for the signer.
-func (c *Client) Nonce(ctx context.Context) (string, error) {
-	reply, err := c.ask(ctx, http.MethodGet, nil)
-	return reply.Nonce, err
+// Ask has the signer show an action to who is to sign it.
+func (c *Client) Ask(ctx context.Context, a wire.Ask) (wire.Reply, error) {
+	body, err := json.Marshal(a)
+	if err != nil {
+		return wire.Reply{}, err
+	}
+	return c.ask(ctx, http.MethodPost, "/ask", body)
 }
 
-func (c *Client) ask(ctx context.Context, method string, body []byte) (wire.Reply, error) {
+func (c *Client) ask(ctx context.Context, method, path string, body []byte) (wire.Reply, error) {
 	var reply wire.Reply
 	token, err := c.word()
 	if err != nil {
 		return reply, err
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.url, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return reply, err
 	}

@@ -37,20 +37,14 @@ type Host struct {
 	Program     []byte   // countersign-runner, for the host's processor
 }
 
-var (
-	plain       = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
-	fingerprint = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
-)
+// obeyed is what a shell would do more with than take it for a word.
+var obeyed = regexp.MustCompile(`[^A-Za-z0-9 _.:+/-]`)
 
-// Script is a shell script for root on the host.
+// Script is a shell script for root on the host. Who may be whom is checked with the configuration.
 func Script(h Host) (string, error) {
-	for _, name := range append([]string{h.Target, h.Watch}, h.RunAs...) {
-		if !plain.MatchString(name) {
-			return "", fmt.Errorf("%q is no plain name", name)
-		}
-	}
-	if slices.Contains(h.RunAs, h.Watch) || !fingerprint.MatchString(h.HostKey) {
-		return "", fmt.Errorf("%s needs a host key, and different accounts to look and to change", h.Target)
+	runAs := strings.Join(h.RunAs, " ")
+	if bad := obeyed.FindString(h.Target + h.HostKey + h.Watch + runAs); bad != "" {
+		return "", fmt.Errorf("%s: no name for a script has %q", h.Target, bad)
 	}
 	var keys, program strings.Builder
 	for _, k := range h.Authorities {
@@ -67,7 +61,7 @@ func Script(h Host) (string, error) {
 		keep, kept = "yes", "; its other keys go on working, without any approval"
 	}
 	return strings.NewReplacer(
-		"%WATCH%", h.Watch, "%RUNAS%", strings.Join(h.RunAs, " "), "%TARGET%", h.Target, "%HOSTKEY%", h.HostKey, "%KEEP%", keep, "%KEPT%", kept,
+		"%WATCH%", h.Watch, "%RUNAS%", runAs, "%TARGET%", h.Target, "%HOSTKEY%", h.HostKey, "%KEEP%", keep, "%KEPT%", kept,
 		"%CONF%", conf, "%LIB%", lib, "%CA%", Authorities, "%STATE%", wire.State, "%GROUPS%", Groups,
 		"%KEYS%", keys.String(), "%PROGRAM%", program.String(),
 	).Replace(script), nil

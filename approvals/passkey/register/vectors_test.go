@@ -54,7 +54,7 @@ func TestTheSpecificationsVectors(t *testing.T) {
 	for _, v := range all {
 		t.Run(v.Section, func(t *testing.T) {
 			challenge, created := v.Create.Challenge.bytes(t), answer(v.Credential, map[string]any{"clientDataJSON": v.Create.Client.url(t), "attestationObject": v.Create.Object.url(t)})
-			made, err := key(s, challenge, created, false)
+			made, err := read(s, challenge, created, false)
 			switch {
 			case strings.Contains(string(v.Create.Client.bytes(t)), `"crossOrigin":true`):
 				if err == nil {
@@ -66,7 +66,7 @@ func TestTheSpecificationsVectors(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			}
-			if _, err := Key(s, challenge, created); err != nil && !errors.Is(err, passkey.ErrUnverified) {
+			if _, err := Read(s, challenge, created); err != nil && !errors.Is(err, passkey.ErrUnverified) {
 				t.Error(err)
 			}
 			signed := func(signature []byte) []byte {
@@ -100,7 +100,7 @@ func FuzzAnAnswerIsRefusedOrSigned(f *testing.F) {
 		if _, err := passkey.Verify(s, []byte("x"), passkey.KeyOf(raw), []byte{0xa0}, raw, false); err == nil {
 			t.Error("a signature by no key counts")
 		}
-		if _, err := Key(s, []byte("a challenge that is not in it"), raw); err == nil {
+		if _, err := Read(s, []byte("a challenge that is not in it"), raw); err == nil {
 			t.Error("an answer to another challenge counts")
 		}
 	})

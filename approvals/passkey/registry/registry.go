@@ -38,6 +38,7 @@ var (
 	ErrMany    = fmt.Errorf("you have %d passkeys; remove one first", maxKeys)
 	ErrTwice   = errors.New("this passkey is registered already")
 	ErrUnnamed = fmt.Errorf("a passkey needs a name of at most %d bytes, such as the device it is on", maxName)
+	ErrCopied  = errors.New("this passkey's counter went back, so there may be a copy of it; remove it and register another one")
 	ErrLong    = errors.New("the browser's answer is too long")
 )
 
@@ -70,20 +71,20 @@ type fresh struct {
 }
 
 // Get returns a key.
-func (Book) Get(tx store.Tx, id string) (passkey.Key, bool) {
-	return store.Load[passkey.Key](tx, keyKey(id))
+func (Book) Get(tx store.Tx, id string) (register.Key, bool) {
+	return store.Load[register.Key](tx, keyKey(id))
 }
 
 // All returns every key, by owner and age.
-func (Book) All(tx store.Tx) []passkey.Key {
-	var out []passkey.Key
+func (Book) All(tx store.Tx) []register.Key {
+	var out []register.Key
 	from, to := store.Prefix("passkey")
 	for k, raw := range tx.Scan(from, to) {
-		var key passkey.Key
+		var key register.Key
 		store.Decode(k, raw, &key)
 		out = append(out, key)
 	}
-	slices.SortFunc(out, func(a, b passkey.Key) int {
+	slices.SortFunc(out, func(a, b register.Key) int {
 		if c := strings.Compare(a.Owner, b.Owner); c != 0 {
 			return c
 		}
@@ -93,8 +94,8 @@ func (Book) All(tx store.Tx) []passkey.Key {
 }
 
 // Of returns the keys of one person.
-func (b Book) Of(tx store.Tx, owner string) []passkey.Key {
-	return slices.DeleteFunc(b.All(tx), func(k passkey.Key) bool { return k.Owner != owner })
+func (b Book) Of(tx store.Tx, owner string) []register.Key {
+	return slices.DeleteFunc(b.All(tx), func(k register.Key) bool { return k.Owner != owner })
 }
 
 // Ask notes that the owner's device is asked to sign a statement, whose version, nonce and time it
@@ -174,7 +175,7 @@ func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time
 		return passkey.Proof{}, passkey.Statement{}, err
 	}
 	if count <= k.Count && (count != 0 || k.Count != 0) {
-		return passkey.Proof{}, passkey.Statement{}, passkey.ErrCopied
+		return passkey.Proof{}, passkey.Statement{}, ErrCopied
 	}
 	k.Count, k.Used = count, now.UTC()
 	store.Save(tx, keyKey(k.ID), k)
@@ -203,27 +204,27 @@ func (b Book) Begin(tx store.Tx, owner string, now time.Time) []byte {
 }
 
 // Add registers a key, which counts once it is confirmed ([Book.Confirm], [Book.Trust]).
-func (b Book) Add(tx store.Tx, owner, name string, response []byte, now time.Time) (passkey.Key, error) {
+func (b Book) Add(tx store.Tx, owner, name string, response []byte, now time.Time) (register.Key, error) {
 	f, ok := store.Load[fresh](tx, freshKey(owner))
 	if !ok || !now.Before(f.Expires) {
-		return passkey.Key{}, ErrNoAsk
+		return register.Key{}, ErrNoAsk
 	}
 	tx.Delete(freshKey(owner))
 	if name = strings.TrimSpace(name); name == "" || len(name) > maxName {
-		return passkey.Key{}, ErrUnnamed
+		return register.Key{}, ErrUnnamed
 	}
 	if len(response) > maxAnswer {
-		return passkey.Key{}, ErrLong
+		return register.Key{}, ErrLong
 	}
-	k, err := register.Key(b.Site, f.Challenge, response)
+	k, err := register.Read(b.Site, f.Challenge, response)
 	if err != nil {
-		return passkey.Key{}, err
+		return register.Key{}, err
 	}
 	if _, taken := b.Get(tx, k.ID); taken {
-		return passkey.Key{}, ErrTwice
+		return register.Key{}, ErrTwice
 	}
 	if len(b.Of(tx, owner)) >= maxKeys {
-		return passkey.Key{}, ErrMany
+		return register.Key{}, ErrMany
 	}
 	k.Owner, k.Name, k.Added = owner, name, now.UTC()
 	store.Save(tx, keyKey(k.ID), k)
@@ -231,24 +232,24 @@ func (b Book) Add(tx store.Tx, owner, name string, response []byte, now time.Tim
 }
 
 // Trust notes that something else than a signature has confirmed a key, such as an operator's link.
-func (Book) Trust(tx store.Tx, k passkey.Key, by string) passkey.Key {
+func (Book) Trust(tx store.Tx, k register.Key, by string) register.Key {
 	k.By = by
 	store.Save(tx, keyKey(k.ID), k)
 	return k
 }
 
 // Confirm notes that somebody else has confirmed a key by a signature over it.
-func (b Book) Confirm(tx store.Tx, by, nonce string, response []byte, now time.Time) (passkey.Key, error) {
+func (b Book) Confirm(tx store.Tx, by, nonce string, response []byte, now time.Time) (register.Key, error) {
 	_, s, err := b.Answer(tx, by, nonce, response, now)
 	if err != nil {
-		return passkey.Key{}, err
+		return register.Key{}, err
 	}
 	k, ok := b.Get(tx, s.Request)
 	switch {
 	case s.For != passkey.ForKey || !ok || k.Digest() != s.Digest:
-		return passkey.Key{}, passkey.ErrOtherAsk
+		return register.Key{}, passkey.ErrOtherAsk
 	case k.Owner == by:
-		return passkey.Key{}, ErrOthers
+		return register.Key{}, ErrOthers
 	case k.Confirmed():
 		return k, nil
 	}
@@ -258,7 +259,7 @@ func (b Book) Confirm(tx store.Tx, by, nonce string, response []byte, now time.T
 }
 
 // Remove deletes a key. What it has approved and what hasn't run yet doesn't run.
-func (b Book) Remove(tx store.Tx, id string) (passkey.Key, bool) {
+func (b Book) Remove(tx store.Tx, id string) (register.Key, bool) {
 	k, ok := b.Get(tx, id)
 	if ok {
 		tx.Delete(keyKey(id))

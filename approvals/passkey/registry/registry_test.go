@@ -175,7 +175,7 @@ func TestASignatureCountsOnceAndForItsPersonOnly(t *testing.T) {
 			alice.Unverified = true
 			return b.answer("web:alice", n, alice.Sign(c))
 		}},
-		{"by a copy of the device", passkey.ErrCopied, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
+		{"by a copy of the device", registry.ErrCopied, func(b *bench, alice, _ *passkeytest.Device) (passkey.Proof, error) {
 			n, c := b.ask("web:alice")
 			copied := *alice
 			if _, err := b.answer("web:alice", n, alice.Sign(c)); err != nil {
