@@ -27,6 +27,7 @@ import (
 	"countersign/approvals/audit"
 	"countersign/approvals/gate"
 	"countersign/approvals/oncall"
+	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -50,6 +51,7 @@ import (
 	"countersign/internal/rules"
 	"countersign/internal/steady"
 	"countersign/internal/storage"
+	"countersign/signer/wire"
 	"countersign/store"
 	"countersign/store/keyring"
 	"countersign/store/postgres"
@@ -308,7 +310,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.outbox.Wake(chat.ThreadID(thread)) },
 		Place:    targets.Place,
 		Reach:    targets.Reach,
-		Passkeys: registry.Book{Site: b.file.Site()}, Origin: b.file.Web.Origin, Fresh: b.fresh(),
+		Passkeys: registry.Book{Site: b.file.Site()}, Origin: b.file.Web.Origin, Signer: b.signer(),
 		Limits: func() gate.Limits {
 			p := b.rules.Load().File.Programs
 			return gate.Limits{Open: p.Open, PerHour: p.PerHour}
@@ -412,16 +414,23 @@ func (b *Bot) tell(tx store.Tx, thread string, e audit.Event, at time.Time) {
 	b.comments.Tell(tx, thread, e, at)
 }
 
-// fresh is what tells the signer when people signed; nil without a signer.
-func (b *Bot) fresh() func(ctx context.Context) (string, error) {
+// signer is what tells the signer what people are about to sign; nil without a signer.
+func (b *Bot) signer() func(context.Context, []byte, passkey.Statement) (registry.Page, string, error) {
 	if b.file.Signer.URL == "" {
 		return nil
 	}
-	signer, err := machines.Signer(&machines.Options{Env: b.env, File: b.file})
-	if err != nil {
-		return func(context.Context) (string, error) { return "", err }
+	signer, failed := machines.Signer(&machines.Options{Env: b.env, File: b.file})
+	return func(ctx context.Context, action []byte, s passkey.Statement) (registry.Page, string, error) {
+		if failed != nil {
+			return registry.Page{}, "", failed
+		}
+		reply, err := signer.Ask(ctx, wire.Ask{Action: action, Statement: s.Encode()})
+		if err != nil || reply.Link == "" {
+			return registry.Page{}, reply.Nonce, err
+		}
+		site, err := passkey.SiteOf(reply.Origin)
+		return registry.Page{Link: reply.Link, Statement: reply.Statement, Site: site, Keys: reply.Keys}, "", err
 	}
-	return signer.Nonce
 }
 
 // targets are the machines as threads use them.

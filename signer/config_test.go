@@ -32,6 +32,14 @@ func key(t *testing.T) register.Key {
 	return k
 }
 
+// registered is the public part of a device's key.
+func registered(t *testing.T, d *passkeytest.Device) []byte {
+	t.Helper()
+	k, err := register.Read(passkey.Site{ID: d.Site, Origin: d.Origin}, []byte("c"), d.Create([]byte("c")))
+	must(t, err)
+	return k.Public
+}
+
 func yamlKey(id string, public []byte) string {
 	return fmt.Sprintf("{id: %q, public: %q}", id, base64.RawURLEncoding.EncodeToString(public))
 }

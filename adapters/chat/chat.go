@@ -147,6 +147,8 @@ type Signing struct {
 	Challenge string       `json:"challenge"` // base64url
 	Site      string       `json:"site"`      // the host for which the keys are
 	Keys      []SigningKey `json:"keys"`      // those that may sign
+	// Link is where it is signed instead, on the signer's own page; then only Nonce is set beside it.
+	Link string `json:"link,omitempty"`
 }
 
 // SigningKey is a passkey that may sign.

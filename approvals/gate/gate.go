@@ -22,6 +22,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/card"
+	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -48,8 +49,9 @@ type Config struct {
 	Passkeys registry.Book
 	// Origin is the web console's address, for links to it; "" is none.
 	Origin string
-	// Fresh returns the signer's nonce for what people are about to sign; nil where there is no signer.
-	Fresh func(ctx context.Context) (string, error)
+	// Signer tells the signer what somebody is about to sign, which takes the statement for its own page,
+	// or has no page, and returns the nonce for it (Fresh). nil where there is no signer.
+	Signer func(ctx context.Context, action []byte, s passkey.Statement) (page registry.Page, fresh string, err error)
 	// Place describes where an action would run.
 	Place func(thread chat.ThreadID, target string) Place
 	// Reach reports whether a person may use, in a thread, the host that a command

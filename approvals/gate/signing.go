@@ -15,6 +15,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/approvals/passkey"
+	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/store"
 )
@@ -114,53 +115,77 @@ func (g *Gate) showTicket(ctx context.Context, thread chat.ThreadID, ticket stri
 	return ans, err
 }
 
-// offer answers a press that has to be signed with what the device is to sign. It checks what the
-// vote itself will check again.
+// offer answers a press that has to be signed with what the device is to sign, or with where. It checks
+// what the vote itself will check again. The signer is asked between two transactions.
 func (g *Gate) offer(ctx context.Context, b Ballot) (ans chat.Answer, err error) {
-	fresh, why := "", error(nil)
-	if g.cfg.Fresh != nil {
-		fresh, why = g.cfg.Fresh(ctx)
+	var o offered
+	err = g.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		o, ans = g.offered(tx, b)
+		return nil
+	})
+	if err != nil || o.face == nil {
+		return ans, err
+	}
+	var page registry.Page
+	if byRunner(o.action) && g.cfg.Signer != nil {
+		raw, err := json.Marshal(o.action)
+		if err != nil {
+			return ans, err
+		}
+		if page, o.statement.Fresh, err = g.cfg.Signer(ctx, raw, o.statement); err != nil {
+			return chat.Answer{Notice: sentence(err)}, nil
+		}
 	}
 	err = g.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		ans = g.offered(tx, b, fresh, why)
+		var sign chat.Signing
+		var why error
+		if page.Link != "" {
+			sign, why = g.cfg.Passkeys.AskAt(tx, page, o.face, g.cfg.Now())
+		} else {
+			sign, why = g.cfg.Passkeys.Ask(tx, o.statement, o.face, g.cfg.Now())
+		}
+		if ans = (chat.Answer{OK: true, Sign: &sign}); why != nil {
+			ans = chat.Answer{Notice: sentence(why)}
+		}
 		return nil
 	})
 	return ans, err
 }
 
-func (g *Gate) offered(tx store.Tx, b Ballot, fresh string, why error) chat.Answer {
+// offered is what somebody is to sign.
+type offered struct {
+	action    approvals.Action
+	statement passkey.Statement
+	face      []byte // the card, as JSON
+}
+
+// offered says what a ballot has to sign, or in a notice why it can't.
+func (g *Gate) offered(tx store.Tx, b Ballot) (o offered, ans chat.Answer) {
 	b, ok := g.resolve(tx, b)
 	if !ok {
-		return chat.Answer{Notice: sayNoTicket}
+		return o, chat.Answer{Notice: sayNoTicket}
 	}
 	rec, shown, ans, _, ok := g.authorize(tx, b)
 	switch {
 	case !ok:
-		return ans
+		return o, ans
 	case rec.Require.Proof == "":
-		return chat.Answer{Notice: sayNoSignature}
+		return o, chat.Answer{Notice: sayNoSignature}
 	case g.cfg.Passkeys.Site.ID == "":
-		return chat.Answer{Notice: sayNoSite}
+		return o, chat.Answer{Notice: sayNoSite}
 	case b.Reason == "" && (b.Glass || rec.Require.ReasonRequired):
-		return chat.Answer{Notice: sayReason(chatVerb(b), rec.ID)}
+		return o, chat.Answer{Notice: sayReason(chatVerb(b), rec.ID)}
 	case !b.Glass && rec.Require.Write != "" && strings.TrimSpace(b.Reason) != rec.Require.Write:
-		return chat.Answer{Notice: sayWrite(rec.Require.Write, chatVerb(b), rec.ID)}
-	case why != nil && byRunner(rec.Action):
-		return chat.Answer{Notice: sentence(why)}
+		return o, chat.Answer{Notice: sayWrite(rec.Require.Write, chatVerb(b), rec.ID)}
 	}
-	c := g.cardOf(tx, rec, "")
-	face, err := json.Marshal(c)
+	face, err := json.Marshal(g.cardOf(tx, rec, ""))
 	if err != nil {
 		store.Abort(err)
 	}
 	s := g.statement(rec, b, shown)
 	sum := sha256.Sum256(face)
-	s.Shown, s.Fresh = hex.EncodeToString(sum[:]), fresh
-	offer, err := g.cfg.Passkeys.Ask(tx, s, face, g.cfg.Now())
-	if err != nil {
-		return chat.Answer{Notice: sentence(err)}
-	}
-	return chat.Answer{OK: true, Sign: &offer}
+	s.Version, s.Shown = 1, hex.EncodeToString(sum[:])
+	return offered{rec.Action, s, face}, chat.Answer{}
 }
 
 // byRunner reports whether an action, or a step of it, runs by a certificate of the signer.

@@ -3,8 +3,12 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"countersign/bot/machines"
 	"countersign/signer/enroll"
@@ -53,8 +57,36 @@ func (p *targetCheck) certificates(ctx context.Context) result {
 	} else if len(ways) > 0 {
 		return fails("%s", strings.Join(ways, "; ")).withFix("%s", again)
 	}
-	return fine("approved commands run as %s, each with its own certificate", p.m.Config.RunAs)
+	if state.Origin == "" {
+		return fine("approved commands run as %s, each with its own certificate; people sign in the console, where a bot that was taken over could show them another command", p.m.Config.RunAs)
+	}
+	if err := page(ctx, state.Origin); err != nil {
+		return warns("the page on which people sign can't be reached from here (%v)", err).withFix("let people's browsers reach %s, or correct origin in signer.yaml", state.Origin)
+	}
+	return fine("approved commands run as %s, each with its own certificate; people sign at %s", p.m.Config.RunAs, state.Origin)
 }
+
+// page reports whether the signer's page answers at its address.
+func page(ctx context.Context, origin string) error {
+	ctx, stop := context.WithTimeout(ctx, pageTimeout)
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, origin+"/register", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }() // it was only read
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err == nil && (answer.StatusCode != http.StatusOK || !bytes.Contains(body, []byte("Countersign signer"))) {
+		return fmt.Errorf("something else answers at %s (%s)", origin, answer.Status)
+	}
+	return err
+}
+
+const pageTimeout = 10 * time.Second
 
 // outside says in lines what lets the read-only account do something outside of its lock.
 const outside = `u=$(id -un) n=$(id -u)

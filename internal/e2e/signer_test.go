@@ -48,6 +48,7 @@ type enrolled struct {
 	sshd                  *sshtest.Server
 	dir, root, own        string // dir: others may write there
 	signer, runner, ports string
+	page, glass           string // the port of the signer's own page, and who may break the glass; "" for none
 	authority             *program
 }
 
@@ -93,10 +94,13 @@ func (e *enrolled) knows(count int, people string, of string) {
 	if e.authority != nil {
 		e.authority.stop()
 	}
-	config := filepath.Join(e.own, "signer.yaml")
-	e.must(os.WriteFile(config, fmt.Appendf(nil, "listen: %[1]s/socket\ntoken: token\nca: ca\nstate: issued\nconsole: http://localhost:%[2]s\nrunner: %[3]s/usr/local/lib/countersign/countersign-runner\npeople:\n%[4]stargets:\n"+
-		"  web-1: {host_key: %[5]q, from: [127.0.0.1], users: [cstest-runas], watch: %[6]s, approvals: [{count: %[7]d, of: [%[8]s]}]}\n",
-		e.own, e.ports, e.root, people, xssh.FingerprintSHA256(e.sshd.HostKey.PublicKey()), e.sshd.User, count, of), 0o600))
+	config, listen := filepath.Join(e.own, "signer.yaml"), e.own+"/socket"
+	if e.page != "" {
+		listen = "127.0.0.1:" + e.page + "\norigin: http://signer.localhost:" + e.page
+	}
+	e.must(os.WriteFile(config, fmt.Appendf(nil, "listen: %[9]s\ntoken: token\nca: ca\nstate: issued\nconsole: http://localhost:%[2]s\nrunner: %[3]s/usr/local/lib/countersign/countersign-runner\npeople:\n%[4]stargets:\n"+
+		"  web-1: {host_key: %[5]q, from: [127.0.0.1], users: [cstest-runas], watch: %[6]s, approvals: [{count: %[7]d, of: [%[8]s]}], break_glass: [%[10]s]}\n",
+		e.own, e.ports, e.root, people, xssh.FingerprintSHA256(e.sshd.HostKey.PublicKey()), e.sshd.User, count, of, listen, e.glass), 0o600))
 	e.authority = signing(e.t, e.signer, config)
 }
 

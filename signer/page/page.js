@@ -55,9 +55,13 @@ async function register() {
 
 $('register')?.addEventListener('submit', (e) => { e.preventDefault(); said(register); });
 if ($('sign')) {
-  // A press that was on its way to something else doesn't count.
-  const settle = () => { $('sign').disabled = true; setTimeout(() => { $('sign').disabled = document.hidden; }, 1000); };
+  // Who hasn't seen the end of it hasn't read it, and a press that was on its way to something else doesn't count.
+  let read = false;
+  const settle = () => {
+    $('sign').disabled = true;
+    setTimeout(() => { if (read && !document.hidden) [$('sign').disabled, $('said').textContent] = [false, '']; }, 1000);
+  };
+  new IntersectionObserver(([e]) => { if (!read && e.isIntersecting) { read = true; settle(); } }).observe($('end'));
   document.addEventListener('visibilitychange', settle);
-  settle();
   $('sign').addEventListener('click', () => said(sign));
 }

@@ -10,7 +10,7 @@ import { Home } from './home.js';
 import { List } from './list.js';
 import { Lists } from './lists.js';
 import { Notify } from './notify.js';
-import { Passkeys, takeTicket, showTicket } from './passkeys.js';
+import { Passkeys, takeTicket, showTicket, takeSigned, sendSigned } from './passkeys.js';
 import { Settings } from './settings.js';
 import { listen } from './keys.js';
 import { say } from './sentences.js';
@@ -42,6 +42,7 @@ function takeCode() {
 
 async function begin() {
   takeTicket();
+  takeSigned();
   const { code, key } = takeCode();
   let refused = null;
   if (key) await api.adopt(key);
@@ -94,6 +95,7 @@ async function enter() {
   passkeys.begin(me.passkeys);
   await Promise.all([route(), refresh()]);
   await showTicket();
+  await sendSigned();
   if (me.invited && me.passkeys && !api.readOnly) await settings.show();
   showCard(); // the page can be used from here on: what is opened later must not be opened over
 }

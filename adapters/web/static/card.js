@@ -3,7 +3,7 @@
 import { el, exposed, icon, copy, newID, announce, lost, until, elapsed, $ } from './dom.js';
 import api from './api.js';
 import { deciding, unsettle } from './press.js';
-import { signature } from './passkeys.js';
+import { signature, signThere } from './passkeys.js';
 import { say } from './sentences.js';
 
 const warning = 'M10 3.2l7.4 13.1H2.6zM10 8v4M10 14.2h.01';
@@ -243,6 +243,10 @@ async function decide(thread, card, button, reason, all, press, notice) {
   try {
     const signs = { ticket: button.ticket };
     let answer = button.sign ? await api.click(thread, newID(), 'sign:' + button.id, reason, undefined, signs) : null;
+    if (answer?.sign?.link) {
+      shut(false);
+      return signThere(answer.sign, { thread, button: button.id, reason, ticket: button.ticket });
+    }
     if (answer?.sign) signs.signed = await signature(answer.sign);
     if (!answer || answer.sign) answer = await api.click(thread, press.dataset.click, button.id, reason, text, signs);
     notice.classList.add(answer.ok ? 'ok' : 'not-ok');

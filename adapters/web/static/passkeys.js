@@ -2,7 +2,7 @@
 
 import { $, copy, el, newID, when } from './dom.js';
 import api from './api.js';
-import { renderCard } from './card.js';
+import { renderCard, tell } from './card.js';
 import { say } from './sentences.js';
 
 const bytes = (s) => Uint8Array.from(atob(s.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
@@ -120,4 +120,41 @@ export async function showTicket() {
   $('signing-card').replaceChildren(...(answer.show ? [renderCard(kept.thread, { ...answer.show, choose: button ? [button] : [] }, new Date())] : []));
   box.hidden = false;
   box.scrollIntoView();
+}
+
+// Where the signer has a page of its own, a press is signed there: this tab goes to it, and it sends the
+// tab back with the signature in the address. What was pressed stays here meanwhile.
+const left = 'press';
+
+export function signThere(sign, press) {
+  sessionStorage.setItem(left, JSON.stringify({ ...press, id: newID(), nonce: sign.nonce }));
+  location.assign(sign.link);
+}
+
+// takeSigned takes the signature out of the address, if it is for what was pressed in this tab.
+export function takeSigned() {
+  const came = new URLSearchParams(location.hash.slice(1)).get('signed');
+  if (came === null) return;
+  let to = '';
+  try {
+    const press = JSON.parse(sessionStorage.getItem(left));
+    const { nonce, response } = JSON.parse(came);
+    if (press?.nonce && press.nonce === nonce) {
+      sessionStorage.setItem(left, JSON.stringify({ ...press, signed: { nonce, response } }));
+      if (!press.ticket) to = '#t=' + encodeURIComponent(press.thread);
+    } else tell(say.keyElsewhere, false);
+  } catch { tell(say.keyElsewhere, false); }
+  history.replaceState(null, '', location.pathname + to);
+}
+
+// sendSigned presses the button with the signature.
+export async function sendSigned() {
+  let press;
+  try { press = JSON.parse(sessionStorage.getItem(left)); } catch { /* none */ }
+  if (!press?.signed) return;
+  try {
+    const answer = await api.click(press.thread, press.id, press.button, press.reason, undefined, { ticket: press.ticket, signed: press.signed });
+    tell(answer.notice, answer.ok);
+    sessionStorage.removeItem(left);
+  } catch (e) { tell(e.message, false); }
 }

@@ -21,6 +21,8 @@ import (
 const (
 	// askLife is how long a device may take to sign what it was asked for.
 	askLife = 5 * time.Minute
+	// pageLife is how long the signer's page may be read.
+	pageLife = 10 * time.Minute
 	// clockSlack is how far the clocks of two replicas may be apart.
 	clockSlack = time.Minute
 	maxKeys    = 20       // of one person
@@ -46,9 +48,10 @@ var (
 //
 // Keys:
 //
-//	("passkey", id)        -> Key as JSON
-//	("passkey-ask", nonce) -> asked as JSON, until it is answered
-//	("passkey-new", owner) -> fresh as JSON, until the key is there
+//	("passkey", id)                   -> Key as JSON
+//	("passkey-signer", site, ..., id) -> Key as JSON, of the signer's page
+//	("passkey-ask", nonce)            -> asked as JSON, until it is answered
+//	("passkey-new", owner)            -> fresh as JSON, until the key is there
 type Book struct {
 	Site passkey.Site
 }
@@ -57,9 +60,33 @@ func keyKey(id string) []byte      { return store.Key("passkey", id) }
 func askKey(nonce string) []byte   { return store.Key("passkey-ask", nonce) }
 func freshKey(owner string) []byte { return store.Key("passkey-new", owner) }
 
+// pageKey is a key for the signer's page as the signer knows it. It counts there only.
+func pageKey(s passkey.Site, id string) []byte {
+	return store.Key("passkey-signer", s.ID, s.Origin, id)
+}
+
+// at returns a key for a site: of this book for its own, of the signer's for the signer's page.
+func (b Book) at(tx store.Tx, s passkey.Site, id string) (register.Key, []byte, bool) {
+	row := keyKey(id)
+	if s != b.Site {
+		row = pageKey(s, id)
+	}
+	k, ok := store.Load[register.Key](tx, row)
+	return k, row, ok
+}
+
+// Page is what the signer answers when somebody is to sign at its own page.
+type Page struct {
+	Link      string
+	Statement []byte // which the signer wrote, and shows there
+	Site      passkey.Site
+	Keys      map[string][]byte // public parts of those of the statement's owner, by their ids
+}
+
 // asked is what a device was asked to sign.
 type asked struct {
 	Statement []byte          `json:"statement"`
+	Site      passkey.Site    `json:"site"` // whose page asks for it
 	Shown     json.RawMessage `json:"shown,omitempty"`
 	Expires   time.Time       `json:"expires"`
 }
@@ -117,9 +144,38 @@ func (b Book) Ask(tx store.Tx, s passkey.Statement, shown []byte, now time.Time)
 	b.tidy(tx, now)
 	s.Version, s.Nonce, s.At = 1, rand.Text(), now.UTC()
 	raw := s.Encode()
-	store.Save(tx, askKey(s.Nonce), asked{Statement: raw, Shown: shown, Expires: now.Add(askLife).UTC()})
+	store.Save(tx, askKey(s.Nonce), asked{Statement: raw, Site: b.Site, Shown: shown, Expires: now.Add(askLife).UTC()})
 	o.Nonce, o.Challenge, o.Site = s.Nonce, base64.RawURLEncoding.EncodeToString(passkey.Challenge(raw)), b.Site.ID
 	return o, nil
+}
+
+// AskAt is [Book.Ask] where the signer's page asks. What it says of the owner's keys replaces what it said before.
+func (b Book) AskAt(tx store.Tx, p Page, shown []byte, now time.Time) (chat.Signing, error) {
+	s, err := passkey.Decode(p.Statement)
+	if err != nil {
+		return chat.Signing{}, err
+	}
+	b.tidy(tx, now)
+	from, to := store.Prefix("passkey-signer", p.Site.ID, p.Site.Origin)
+	had := map[string]register.Key{}
+	for k, raw := range tx.Scan(from, to) {
+		var key register.Key
+		if store.Decode(k, raw, &key); key.Owner == s.Owner {
+			had[key.ID] = key
+		}
+	}
+	for id := range had {
+		tx.Delete(pageKey(p.Site, id))
+	}
+	for id, public := range p.Keys {
+		k := had[id]
+		if string(k.Public) != string(public) {
+			k = register.Key{ID: id, Owner: s.Owner, Public: public, Added: now.UTC(), By: "the signer"}
+		}
+		store.Save(tx, pageKey(p.Site, id), k)
+	}
+	store.Save(tx, askKey(s.Nonce), asked{Statement: p.Statement, Site: p.Site, Shown: shown, Expires: now.Add(pageLife).UTC()})
+	return chat.Signing{Nonce: s.Nonce, Link: p.Link}, nil
 }
 
 // tidy forgets what nobody signed.
@@ -150,14 +206,14 @@ func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time
 	switch {
 	case err != nil:
 		return passkey.Proof{}, passkey.Statement{}, err
-	case !now.Before(a.Expires) || s.At.After(now.Add(clockSlack)):
+	case !now.Before(a.Expires) || a.Site == b.Site && s.At.After(now.Add(clockSlack)):
 		return passkey.Proof{}, passkey.Statement{}, ErrNoAsk
 	case len(response) > maxAnswer:
 		return passkey.Proof{}, passkey.Statement{}, ErrLong
 	case s.Owner != owner:
 		return passkey.Proof{}, passkey.Statement{}, passkey.ErrOtherAsk
 	}
-	k, ok := b.Get(tx, passkey.KeyOf(response))
+	k, row, ok := b.at(tx, a.Site, passkey.KeyOf(response))
 	switch {
 	case !ok:
 		return passkey.Proof{}, passkey.Statement{}, ErrNotHere
@@ -167,7 +223,7 @@ func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time
 		return passkey.Proof{}, passkey.Statement{}, ErrNotYet
 	}
 	p := passkey.Proof{
-		Statement: a.Statement, Response: plainAnswer(response), Shown: a.Shown, Site: b.Site,
+		Statement: a.Statement, Response: plainAnswer(response), Shown: a.Shown, Site: a.Site,
 		KeyID: k.ID, Public: k.Public, KeyOwner: k.Owner, KeyBy: k.By, KeyAdded: k.Added,
 	}
 	count, err := p.Check()
@@ -178,18 +234,18 @@ func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time
 		return passkey.Proof{}, passkey.Statement{}, ErrCopied
 	}
 	k.Count, k.Used = count, now.UTC()
-	store.Save(tx, keyKey(k.ID), k)
+	store.Save(tx, row, k)
 	return p, s, nil
 }
 
 // Holds reports why a proof that counted once doesn't any more, nil if it does: the key must be
-// registered still, as it was, for this console.
+// registered still, as it was, for the page that asked.
 func (b Book) Holds(tx store.Tx, p passkey.Proof) error {
-	k, ok := b.Get(tx, p.KeyID)
+	k, _, ok := b.at(tx, p.Site, p.KeyID)
 	switch {
 	case !ok:
 		return ErrNotHere
-	case k.Owner != p.KeyOwner || string(k.Public) != string(p.Public) || !k.Confirmed() || p.Site != b.Site:
+	case k.Owner != p.KeyOwner || string(k.Public) != string(p.Public) || !k.Confirmed():
 		return ErrOthers
 	}
 	_, err := p.Check()
