@@ -19,6 +19,7 @@ import (
 	"countersign/approvals/audit"
 	"countersign/approvals/card"
 	"countersign/approvals/gate"
+	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/registry"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -41,7 +42,8 @@ type fixture struct {
 	limits    gate.Limits
 	onCall    func(policy.Reference) policy.OnCall
 	tickets   gate.Tickets
-	around    bool // the test changed a request without the gate
+	around    bool                                                                            // the test changed a request without the gate
+	signer    func(context.Context, []byte, passkey.Statement) (registry.Page, string, error) // nil: it has no page
 }
 
 // oncall is the group of the fixture: two people of the console, one of Slack,
@@ -95,6 +97,12 @@ func (f *fixture) configure(t *testing.T, c policy.Config, groups map[string]pol
 	}
 	f.Gate = gate.New(gate.Config{
 		DB: f.db, Policy: func() *policy.Policy { return pol }, Classify: func(tx risk.Text) risk.Verdict { return f.classify(tx) }, Reach: f.reach, Now: func() time.Time { return f.now }, Wake: func(string) {},
+		Signer: func(ctx context.Context, action []byte, s passkey.Statement) (registry.Page, string, error) {
+			if f.signer == nil {
+				return registry.Page{}, "", nil
+			}
+			return f.signer(ctx, action, s)
+		},
 		Tickets: f.tickets, Passkeys: registry.Book{Site: keySite}, Origin: keySite.Origin, Limits: func() gate.Limits { return f.limits },
 		Log: slog.New(slog.DiscardHandler), Place: func(chat.ThreadID, string) gate.Place {
 			return gate.Place{Channel: "web", Approvers: f.approvers, Mode: f.mode, Until: f.until, Reads: f.reads}

@@ -119,7 +119,7 @@ type Proof struct {
 var (
 	ErrUnreadable = errors.New("the browser's answer can't be read; try again")
 	ErrOtherAsk   = errors.New("this signature is for something else; press the button again")
-	ErrOrigin     = errors.New("this signature was made on another page than the console")
+	ErrOrigin     = errors.New("this signature was made on another page than the one that asked for it")
 	ErrUnverified = errors.New("your device didn't check that it's you; use a passkey with a PIN, a fingerprint or a face")
 	ErrSignature  = errors.New("the signature isn't that of this passkey")
 )

@@ -57,13 +57,26 @@ func (p *targetCheck) certificates(ctx context.Context) result {
 	} else if len(ways) > 0 {
 		return fails("%s", strings.Join(ways, "; ")).withFix("%s", again)
 	}
+	return fine("approved commands run as %s, each with its own certificate", p.m.Config.RunAs)
+}
+
+// signatures says on which page people sign.
+func (p *targetCheck) signatures(ctx context.Context) result {
+	signer, err := machines.Signer(p.m.Options())
+	if err != nil {
+		return fails("%v", err)
+	}
+	state, err := signer.State(ctx)
+	if err != nil {
+		return fails("%v", err)
+	}
 	if state.Origin == "" {
-		return fine("approved commands run as %s, each with its own certificate; people sign in the console, where a bot that was taken over could show them another command", p.m.Config.RunAs)
+		return fine("people sign in the console, where a bot that was taken over could show them another command; origin in signer.yaml gives the signer a page of its own")
 	}
 	if err := page(ctx, state.Origin); err != nil {
-		return warns("the page on which people sign can't be reached from here (%v)", err).withFix("let people's browsers reach %s, or correct origin in signer.yaml", state.Origin)
+		return warns("people sign at %s, which can't be reached from here (%v)", state.Origin, err).withFix("let people's browsers reach it, or correct origin in signer.yaml")
 	}
-	return fine("approved commands run as %s, each with its own certificate; people sign at %s", p.m.Config.RunAs, state.Origin)
+	return fine("people sign at %s, which the signer serves", state.Origin)
 }
 
 // page reports whether the signer's page answers at its address.

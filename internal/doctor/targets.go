@@ -183,7 +183,7 @@ func (p *targetCheck) checks() []check {
 		p.later("files of ", 0, p.files),
 		p.later("disk of ", 0, p.room))
 	if p.m.Config.Credential == config.PerApproval {
-		list = append(list, p.later("certificates of ", 0, p.certificates))
+		list = append(list, p.later("certificates of ", 0, p.certificates), p.later("signatures for ", 0, p.signatures))
 	}
 	if kind != "local" {
 		list = append(list, p.later("clock of ", 0, p.clock))
