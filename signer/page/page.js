@@ -8,9 +8,7 @@ const on = document.body.dataset;
 
 async function said(does) {
   $('said').textContent = 'Waiting for your device…';
-  try {
-    $('said').textContent = await does();
-  } catch (e) {
+  try { $('said').textContent = await does(); } catch (e) {
     $('said').textContent = e.name === 'NotAllowedError' ? 'Nothing was made or signed: it was cancelled, or this device has no such passkey.' : e.message;
   }
 }
