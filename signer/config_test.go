@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -139,7 +140,7 @@ func TestAFullDiskSignsNothingTwice(t *testing.T) {
 // fresh is a nonce of now, of a signer that has no page.
 func fresh(t *testing.T, s *signer.Signer) string {
 	t.Helper()
-	r, reply := httptest.NewRequest("POST", "/ask", strings.NewReader("{}")), wire.Reply{}
+	r, reply := httptest.NewRequest(http.MethodPost, "/ask", strings.NewReader("{}")), wire.Reply{}
 	r.Header.Set("Authorization", "Bearer "+token)
 	w := httptest.NewRecorder()
 	s.Handler(token).ServeHTTP(w, r)

@@ -394,7 +394,7 @@ func TestWithoutAnOriginThereIsNoPage(t *testing.T) {
 	}
 	for _, path := range []string{"/register", "/sign/x", "/page.js"} {
 		w := httptest.NewRecorder()
-		s.Handler(token).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		s.Handler(token).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != http.StatusUnauthorized {
 			t.Errorf("%s answers %d", path, w.Code)
 		}

@@ -143,10 +143,10 @@ func TestOnlyWhatTheSignersPageAskedForCounts(t *testing.T) {
 		name, want string
 		do         func(t *testing.T, s *signers, page *signer, rec approvals.Record) chat.Answer
 	}{
-		{"the console's passkey", "isn't registered", func(t *testing.T, s *signers, page *signer, rec approvals.Record) chat.Answer {
+		{"the console's passkey", "isn't registered", func(t *testing.T, s *signers, _ *signer, rec approvals.Record) chat.Answer {
 			return s.atPage(t, pressed("web:alice", "approve", rec), s.devices["alice"])
 		}},
-		{"a passkey that nobody knows", "isn't registered", func(t *testing.T, s *signers, page *signer, rec approvals.Record) chat.Answer {
+		{"a passkey that nobody knows", "isn't registered", func(t *testing.T, s *signers, _ *signer, rec approvals.Record) chat.Answer {
 			return s.atPage(t, pressed("web:alice", "approve", rec), passkeytest.New(pageSite.ID, pageSite.Origin))
 		}},
 		{"bob's passkey at alice's link", "isn't registered", func(t *testing.T, s *signers, page *signer, rec approvals.Record) chat.Answer {

@@ -59,7 +59,7 @@ if ($('sign')) {
     $('sign').disabled = true;
     setTimeout(() => { if (read && !document.hidden) [$('sign').disabled, $('said').textContent] = [false, '']; }, 1000);
   };
-  new IntersectionObserver(([e]) => { if (!read && e.isIntersecting) { read = true; settle(); } }).observe($('end'));
+  new IntersectionObserver(([e]) => { if (!read && e.isIntersecting) { read = true; settle(); } }, { rootMargin: '0px 0px -100px 0px' }).observe($('end')); // not below the button
   document.addEventListener('visibilitychange', settle);
   $('sign').addEventListener('click', () => said(sign));
 }
