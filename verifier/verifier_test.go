@@ -90,7 +90,7 @@ func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 		d := passkeytest.New(site.ID, site.Origin)
 		key, err := register.Read(site, []byte("challenge"), d.Create([]byte("challenge")))
 		must(t, err)
-		m.keys["web:"+who] = []string{passkey.Key{ID: key.ID, Owner: "web:" + who, Public: key.Public}.Digest()}
+		m.keys["web:"+who] = []string{register.Key{ID: key.ID, Owner: "web:" + who, Public: key.Public}.Digest()}
 		s := passkey.Statement{
 			Version: 1, For: passkey.ForApprove, Request: string(r.ID), Digest: r.Digest.String(), Shown: "f8f5b4c7", Voter: "web:" + who, Owner: "web:" + who, Nonce: who, At: now,
 		}
