@@ -191,11 +191,17 @@ type span struct {
 
 // Redact returns the text with placeholders in place of secrets. Redacting
 // twice changes nothing more.
-func (r *Redactor) Redact(text string) string {
+func (r *Redactor) Redact(text string) string { return r.redact(text, false) }
+
+// RedactCommand is Redact for a record of commands: where it isn't sure what is a
+// secret and what a command beside it, it shows both, so that no command is missing.
+func (r *Redactor) RedactCommand(text string) string { return r.redact(text, true) }
+
+func (r *Redactor) redact(text string, command bool) string {
 	// A placeholder may set free what stood beside a secret, so the rules look
 	// again until nothing is left; that is one more pass as a rule.
 	for range maxPasses {
-		spans, _ := r.findSpans(text)
+		spans, _ := r.findSpans(text, command)
 		if len(spans) == 0 {
 			break
 		}
@@ -227,7 +233,7 @@ func (r *Redactor) placeholder(s span) string {
 }
 
 // findSpans returns the secrets in a text, in order and without overlaps.
-func (r *Redactor) findSpans(text string) ([]span, edges) {
+func (r *Redactor) findSpans(text string, command bool) ([]span, edges) {
 	var spans []span
 	var next []int // of each form, where it may begin again
 	r.starts.each(text, func(head, at int) bool {
@@ -244,7 +250,7 @@ func (r *Redactor) findSpans(text string) ([]span, edges) {
 		}
 		return true
 	})
-	spans, at := findRules(text, spans)
+	spans, at := findRules(text, command, spans)
 	if len(spans) < 2 {
 		return spans, at
 	}

@@ -138,8 +138,10 @@ type page struct {
 	line [2]int // the line that was asked for last
 
 	edges
-	quotes []byte // 1 where a quotation mark begins a word; nil if nobody asked
-	looked int    // bytes that were looked at for objects
+	command bool   // the text is a command
+	quotes  []bool // which bytes are in quotes; nil if nobody asked
+	ends    int    // where the key ends that was asked for last
+	looked  int    // bytes that were looked at for objects
 }
 
 // edges tell a Stream where a text must not be cut.
@@ -187,8 +189,8 @@ func (t *page) nameStart(at int) int {
 }
 
 // findRules adds the findings of all rules to spans.
-func findRules(s string, spans []span) ([]span, edges) {
-	t := &page{s: s, edges: edges{hold: len(s)}}
+func findRules(s string, command bool, spans []span) ([]span, edges) {
+	t := &page{s: s, command: command, edges: edges{hold: len(s)}}
 	set := rules()
 	var next []int // from where a word of a rule counts again
 	set.words.each(s, func(word, at int) bool {
@@ -206,7 +208,7 @@ func findRules(s string, spans []span) ([]span, edges) {
 			} else {
 				spans, next[u.slot] = ru.try(t, at, after, spans)
 			}
-			if ru.name != privateKey && ru.name != kubeData && ru.name != "facebook-access-token" { // which are no words, or have a bar in them
+			if command && ru.name != privateKey && ru.name != kubeData && ru.name != "facebook-access-token" { // which are no words, or have a bar in them
 				spans = t.words(spans, had)
 			}
 			for i := had; i < len(spans); i++ {

@@ -1,20 +1,24 @@
 package redact
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 const (
 	privateKey = "private-key"
 	kubeData   = "kube-secret"
 )
 
-// words cuts findings where the shell's word ends, so that no command goes with a secret: at ; | & and
-// the like outside of quotes, and around what the shell runs within a word, $(...) and its kin. What is
-// found from had on is replaced.
+// words cuts findings in a command where the shell's word ends, so that a command beside a secret stays
+// readable: at ; | & and the like outside of quotes, and around what the shell runs within a word, $(...)
+// and its kin. What is found from had on is replaced.
 func (t *page) words(spans []span, had int) []span {
 	found := append([]span(nil), spans[had:]...)
 	spans = spans[:had]
 	for _, s := range found {
-		quoted := s.start > 0 && strings.IndexByte(`"'`, t.s[s.start-1]) >= 0 && t.opens(s.start-1)
+		// A cookie's pairs have semicolons between them.
+		header := s.rule == "cookie" && t.header(s.from)
 		from := s.start
 		give := func(to int) {
 			if to > from {
@@ -25,20 +29,17 @@ func (t *page) words(spans []span, had int) []span {
 		}
 		at := s.start
 		for at < s.end {
-			switch next := t.s[at : at+1]; {
-			case strings.HasPrefix(t.s[at:], "$(") || next == "`":
+			switch next := t.s[at]; {
+			case strings.HasPrefix(t.s[at:], "$(") || next == '`':
 				give(at)
 				from = ran(t.s[:s.end], at)
 				at = from
 				continue
-			case !quoted && strings.ContainsAny(next, ";|&<>()\n"):
-				// A cookie's pairs have semicolons between them.
-				if s.rule != "cookie" || next != ";" || !t.header(s.from) {
-					give(at)
-					from = s.end
-					at = s.end
-					continue
-				}
+			case strings.IndexByte(";|&<>()\n", next) >= 0 && !t.quoted(at) && !(header && next == ';'):
+				give(at)
+				from = s.end
+				at = s.end
+				continue
 			}
 			at++
 		}
@@ -69,68 +70,91 @@ func ran(text string, at int) int {
 	return len(text)
 }
 
-// header reports whether what stands at a place is a header as a program prints or takes it: alone in its
-// line, or in quotes.
+// header reports whether what stands at a place is a header as a program prints it: alone in its line.
 func (t *page) header(at int) bool {
-	start := t.lineStart(at)
-	before := t.s[start:at]
-	if strings.Trim(strings.TrimSuffix(strings.ToLower(before), "set-"), "<> \t-") == "" {
-		return true
-	}
-	i := strings.LastIndexAny(before, `"'`)
-	return i >= 0 && t.opens(start+i)
+	before := strings.ToLower(t.s[t.lineStart(at):at])
+	return strings.Trim(strings.TrimSuffix(before, "set-"), "<> \t-") == ""
 }
 
-// opens reports whether the quotation mark at a place begins a quoted word for sure. It doesn't, where one
-// before it is open, or where the text has what the shell reads in a way of its own: a comment or a here
-// document, whose marks are none.
-func (t *page) opens(at int) bool {
+// quoted reports whether a byte is in quotes for sure. Comments and here documents make quotes ambiguous, so
+// none is behind one.
+func (t *page) quoted(at int) bool {
 	if t.quotes == nil {
-		t.quotes = make([]byte, len(t.s))
-		open, unsure := byte(0), false
+		t.quotes = make([]bool, len(t.s))
+		open, begun := byte(0), 0
+	scan:
 		for i := 0; i < len(t.s); i++ {
 			c := t.s[i]
 			switch {
-			case unsure:
 			case open == 0 && (c == '#' && (i == 0 || strings.IndexByte(" \t\n;", t.s[i-1]) >= 0) || strings.HasPrefix(t.s[i:], "<<")):
-				unsure = true
+				break scan
 			case c == '\\' && open != '\'':
 				i++
 			case open == 0 && (c == '"' || c == '\''):
-				open = c
-				t.quotes[i] = 1
+				open, begun = c, i
 			case open == c && open != 0:
+				for ; begun < i; begun++ {
+					t.quotes[begun] = true
+				}
 				open = 0
 			}
 		}
 	}
-	return t.quotes[at] == 1
+	return t.quotes[at]
 }
 
-// huntKey finds private keys: what begins as one, and as many lines as can belong to it, so that an end that
-// never comes takes no command with it.
+// huntKey finds private keys. In a command, what begins as one goes as far as lines can belong to it, so that
+// an end that never comes takes no command with it. Elsewhere it goes to its end, and only one that is cut
+// off by its lines, which something else may stand before.
 func huntKey(t *page, at, after int, spans []span) ([]span, int) {
 	begin := keyBegins().FindStringIndex(t.s[at:min(len(t.s), at+longestEnd)])
 	if begin == nil {
 		return spans, after
 	}
-	end := at + begin[1]
-	for end < len(t.s) {
-		line := keyLine().FindStringIndex(t.s[end:])
-		if line == nil {
-			break
+	end, line := at+begin[1], keyLine
+	if !t.command {
+		if t.ends < end {
+			t.ends = len(t.s) + 1
+			if m := keyEnd().FindStringIndex(t.s[end:]); m != nil {
+				t.ends = end + m[1]
+			}
 		}
-		closes := strings.Contains(t.s[end:end+line[1]], "-----END ")
-		if end += line[1]; closes {
-			break
+		if t.ends <= min(len(t.s), at+maxHeld) {
+			return append(spans, span{from: at, to: t.ends, start: at, end: t.ends, rule: privateKey, value: t.s[at:t.ends]}), max(after, t.ends)
+		}
+		if len(t.s)-at < maxHeld {
+			t.hold = min(t.hold, at)
+		}
+		line = shownKeyLine
+	}
+	n, _ := keyLines(t.s[end:], line())
+	end += n
+	return append(spans, span{from: at, to: end, start: at, end: end, rule: privateKey, value: t.s[at:end]}), max(after, end)
+}
+
+// keyLines returns how much of a text belongs to a key that began before it, and whether more may.
+func keyLines(text string, line *regexp.Regexp) (n int, more bool) {
+	for n < len(text) {
+		m := line.FindStringIndex(text[n:])
+		if m == nil {
+			return n, false
+		}
+		n += m[1]
+		if strings.Contains(text[n-m[1]:n], "-----END ") {
+			return n, false
 		}
 	}
-	return append(spans, span{from: at, to: end, start: at, end: end, rule: privateKey, value: t.s[at:end]}), max(after, end)
+	return n, true
 }
 
 var (
 	keyBegins = lazy(`\A-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----`)
+	keyEnd    = lazy(`-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----`)
 	// keyLine is a line of a key: its end, one word, a header, or blank. In a string of JSON, and where it
 	// was made one line, what separates lines is something else.
-	keyLine = lazy(`\A(?:[ \t\r\n]|\\+[nr])*(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?:[A-Za-z0-9+/_.-]+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]*)(?:\r?\n|\\+[nr]|\z|["'])|[A-Za-z0-9+/]{20,}={0,2}(?:[ \t]|\z))`)
+	keyLine = lazy(`\A(?:[ \t\r\n]|\\+[nr])*(?:` + keyText + `)`)
+	// shownKeyLine may have the number, time or name of its line before it, and be a string of a program.
+	shownKeyLine = lazy(`\A(?:[ \t\r\n"'+,;]|\\+[nr])*(?:` + keyText + `|(?:[^\n]{0,120}[ \t:|>"'])?[A-Za-z0-9+/]{40,}={0,2}["']?(?:\\n["']?[ +,;]*)?(?:\r?\n|\z))`)
 )
+
+const keyText = `-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?:[A-Za-z0-9+/_.-]+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]*)(?:\r?\n|\\+[nr]|\z|["'])|[A-Za-z0-9+/]{20,}={0,2}(?:[ \t]|\z)`

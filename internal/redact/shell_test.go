@@ -47,9 +47,12 @@ func TestASecretEndsWhereTheShellsWordEnds(t *testing.T) {
 		{`{"password": "p1&x;se|cret"}`, "p1&x;se|cret", nil},
 		{`PASSWORD='p1&x;se|cret' psql`, "p1&x;se|cret", []string{"psql"}},
 		{`curl -H "Cookie: a=1secret; b=2secret" http://x/`, "2secret", []string{"http://x/"}},
+		{`psql "postgres://app:p&ss;w(1@db/x"`, "p&ss;w(1", []string{"@db/x"}},
+		{`curl -u "admin:S3cr&t" http://x/`, "S3cr&t", []string{"http://x/"}},
+		{`curl -H 'Cookie: sid=a|b1' http://x/`, "a|b1", []string{"http://x/"}},
 		{"< Set-Cookie: sid=abc1; token=2secret; HttpOnly", "2secret", nil},
 	} {
-		got := r.Redact(tc.text)
+		got := r.RedactCommand(tc.text)
 		if tc.gone != "" && strings.Contains(got, tc.gone) {
 			t.Errorf("the secret stayed: %s -> %s", tc.text, got)
 		}
@@ -58,7 +61,7 @@ func TestASecretEndsWhereTheShellsWordEnds(t *testing.T) {
 				t.Errorf("%q is gone: %s -> %s", k, tc.text, got)
 			}
 		}
-		if again := r.Redact(got); again != got {
+		if again := r.RedactCommand(got); again != got {
 			t.Errorf("twice is another text: %s -> %s", got, again)
 		}
 	}
@@ -98,7 +101,7 @@ func TestNoCommandGoesWithASecret(t *testing.T) {
 				fmt.Fprintf(&text, shape, secret)
 			}
 		}
-		got := r.Redact(text.String())
+		got := r.RedactCommand(text.String())
 		for _, k := range kept {
 			if !strings.Contains(got, k) {
 				t.Fatalf("%q is gone: %q -> %q", k, text.String(), got)
@@ -109,5 +112,66 @@ func TestNoCommandGoesWithASecret(t *testing.T) {
 				t.Fatalf("%q stayed: %q -> %q", s, text.String(), got)
 			}
 		}
+	}
+}
+
+// TestOnlyACommandCutsASecret: in what a command printed, a comment or an apostrophe shows no half of a secret.
+func TestOnlyACommandCutsASecret(t *testing.T) {
+	for _, text := range []string{
+		"# database\nDB_PASSWORD=\"x&9;Kd(2wQ\"",
+		"it doesn't answer\n{\"password\": \"x&9;Kd(2wQ\"}",
+		"a << b\nDB_PASSWORD='x&9;Kd(2wQ'",
+		"'postgres://app:x&9;Kd(2wQ@db/x",
+	} {
+		if got := New().Redact(text); strings.Contains(got, "9;Kd(2wQ") {
+			t.Errorf("%q -> %q", text, got)
+		}
+	}
+}
+
+// TestAKeyIsWholeWhateverStandsBeforeItsLines: as programs print files, with its end and cut off.
+func TestAKeyIsWholeWhateverStandsBeforeItsLines(t *testing.T) {
+	body := []string{strings.Repeat("MIIEowIBAAKCAQEA", 4), strings.Repeat("b3BlbnNzaC1rZXk+", 4), strings.Repeat("0/yZ", 16)}
+	for _, form := range []string{
+		"%s\n", "     2\t%s\n", "12:%s\n", "app  | %s\n", "2026-07-01T10:00:00Z %s\r\n", "> %s\n", "    \"%s\\n\" +\n", "id_rsa-%s\n", "id_rsa: %s\n", "%s\\n",
+	} {
+		for _, end := range []string{"", "-----END RSA PRIVATE KEY-----"} {
+			text := fmt.Sprintf(form, "-----BEGIN RSA PRIVATE KEY-----")
+			for _, line := range body {
+				text += fmt.Sprintf(form, line)
+			}
+			if end != "" {
+				text += fmt.Sprintf(form, "Zm9v") + fmt.Sprintf(form, end)
+			}
+			text += "then this\n"
+			got, s := New().Redact(text), New().Stream()
+			streamed := s.Write(text) + s.Flush()
+			for _, line := range append(body, "Zm9v") {
+				if strings.Contains(got, line) || strings.Contains(streamed, line) {
+					t.Errorf("%q: %q stayed in %q", form, line, got)
+				}
+			}
+			if !strings.Contains(got, "then this") {
+				t.Errorf("%q: what follows is gone: %q", form, got)
+			}
+		}
+	}
+}
+
+// TestABeginningWithoutAKeyHidesNothing: not in a stream either.
+func TestABeginningWithoutAKeyHidesNothing(t *testing.T) {
+	text := "-----BEGIN PRIVATE KEY-----: no such key\n" + strings.Repeat("a line of a log\n", 8000) + "the end\n"
+	r := New()
+	s := r.Stream()
+	var got strings.Builder
+	for line := range strings.Lines(text) {
+		got.WriteString(s.Write(line))
+	}
+	if shown := got.String(); !strings.Contains(shown, "a line of a log") {
+		t.Errorf("the stream holds back %d bytes", len(text)-len(shown))
+	}
+	got.WriteString(s.Flush())
+	if want := r.Redact(text); got.String() != want || !strings.HasSuffix(want, "the end\n") {
+		t.Errorf("the stream gave %d bytes, the whole text %d", got.Len(), len(want))
 	}
 }

@@ -11,7 +11,7 @@ const (
 	// (PyPI's).
 	tail = 4 << 10
 	// maxHeld is how much is held back at most: of a private key whose end doesn't
-	// come, which then counts as one to its end; of a word without a blank, which
+	// come, which then goes as far as its lines do; of a word without a blank, which
 	// may be a token of any length (a JWT has no limit); of a Kubernetes object
 	// whose kind isn't known.
 	maxHeld = 64 << 10
@@ -51,26 +51,21 @@ func (s *Stream) Flush() string {
 	return out
 }
 
-const (
-	keyBegin = "-----BEGIN "
-	keyWords = "PRIVATE KEY"
-)
-
-var keyEnd = lazy(`-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`)
-
 // longestEnd is more than a line that ends a key has.
 const longestEnd = 128
 
 // emit returns the pending text that is safe to show, or with all the rest of it.
 func (s *Stream) emit(all bool) string {
 	if s.inKey {
-		// Its beginning was shown as a placeholder; drop the rest.
-		m := keyEnd().FindStringIndex(s.buf)
-		if m == nil {
-			s.buf = s.buf[max(0, len(s.buf)-longestEnd):]
+		// Its beginning was shown as a placeholder; drop its other lines.
+		lines := strings.LastIndexByte(s.buf, '\n') + 1
+		if all || len(s.buf) > maxHeld {
+			lines = len(s.buf)
+		}
+		n, more := keyLines(s.buf[:lines], shownKeyLine())
+		if s.buf, s.inKey = s.buf[n:], more; more {
 			return ""
 		}
-		s.buf, s.inKey = s.buf[m[1]:], false
 	}
 	if all {
 		return s.r.Redact(s.buf)
@@ -86,37 +81,36 @@ func (s *Stream) emit(all bool) string {
 			cut = line
 		}
 	}
+	if open := openKey(s.buf); open >= 0 {
+		cut = min(cut, open)
+	}
 	if cut == 0 {
 		return s.later()
 	}
-	if open := openKey(s.buf); open >= 0 {
-		if len(s.buf)-open > maxHeld {
-			out := s.r.Redact(s.buf)
-			s.buf, s.tried, s.inKey = s.buf[len(s.buf)-longestEnd:], 0, true
-			return out
-		}
-		if cut = min(cut, open); cut == 0 {
-			return s.later()
-		}
-	}
-	if cut = s.before(cut); cut == 0 {
+	cut, spans := s.before(cut)
+	if cut == 0 {
 		return s.later()
 	}
+	s.inKey = slices.ContainsFunc(spans, func(sp span) bool {
+		return sp.rule == privateKey && sp.from < cut && sp.to >= cut && !strings.Contains(sp.value, "-----END ")
+	})
 	out := s.r.Redact(s.buf[:cut])
 	s.buf, s.tried = s.buf[cut:], 0
 	return out
 }
 
 // before returns the last place before cut where nothing is cut that belongs
-// together.
-func (s *Stream) before(cut int) int {
-	spans, at := s.r.findSpans(s.buf)
+// together, and the secrets in what is held.
+func (s *Stream) before(cut int) (int, []span) {
+	spans, at := s.r.findSpans(s.buf, false)
 	if at.hold < cut && len(s.buf)-at.hold <= maxHeld {
 		cut = at.hold
 	}
 	whole := at.whole
 	for _, sp := range spans {
-		whole = append(whole, [2]int{sp.from, sp.to})
+		if sp.rule != privateKey || len(s.buf)-sp.from < maxHeld {
+			whole = append(whole, [2]int{sp.from, sp.to})
+		}
 	}
 	slices.SortFunc(whole, func(a, b [2]int) int { return a[0] - b[0] })
 	for _, w := range slices.Backward(whole) {
@@ -124,7 +118,7 @@ func (s *Stream) before(cut int) int {
 			cut = w[0]
 		}
 	}
-	return cut
+	return cut, spans
 }
 
 // Preview returns what of the rest may be shown for the moment, behind what Write
@@ -140,13 +134,11 @@ func (s *Stream) Preview() string {
 	if m := openQuote().FindStringIndex(s.buf[line:]); m != nil {
 		cut = min(cut, line+m[0])
 	}
-	if open := openKey(s.buf); open >= 0 {
-		cut = min(cut, open)
-	}
 	if cut == 0 {
 		return ""
 	}
-	return s.r.Redact(s.buf[:s.before(cut)])
+	cut, _ = s.before(cut)
+	return s.r.Redact(s.buf[:cut])
 }
 
 // openQuote is a value in quotes at the end of a line, without its end.
@@ -158,20 +150,19 @@ func (s *Stream) later() string {
 	return ""
 }
 
-// openKey returns where a private key begins that doesn't end, or -1.
+// openKey returns where a private key begins whose end may still come, or -1.
 func openKey(text string) int {
-	for at := len(text); ; {
-		i := strings.LastIndex(text[:at], keyBegin)
+	from := max(0, len(text)-maxHeld+1)
+	if i := strings.LastIndex(text[from:], "-----END "); i >= 0 {
+		from += i
+	}
+	for at := from; ; at++ {
+		i := strings.Index(text[at:], "-----BEGIN ")
 		if i < 0 {
 			return -1
 		}
-		rest := text[i:]
-		if line, _, ok := strings.Cut(rest[len(keyBegin):], "-----"); !ok || strings.Contains(line, keyWords) {
-			if keyEnd().MatchString(rest) {
-				return -1
-			}
-			return i
+		if at += i; keyBegins().MatchString(text[at:]) {
+			return at
 		}
-		at = i // a certificate or the like
 	}
 }
