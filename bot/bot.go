@@ -303,7 +303,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	}
 	b.gate = gate.New(gate.Config{
 		Tickets: b.tickets,
-		Audit:   audit.Trail{Redact: b.redactor.Redact, Tell: b.tell},
+		Audit:   audit.Trail{Redact: b.redactor.RedactCommand, Tell: b.tell},
 		DB:      b.db, Now: deadlines.Now, Log: b.log,
 		Policy:   func() *policy.Policy { return b.rules.Load().Policy },
 		Classify: b.classify,
@@ -379,14 +379,14 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	}
 	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last)
 	b.console = console.Config{
-		Desk: home, Lists: desk.NewLists(home, b.redactor.Redact, pages...),
+		Desk: home, Lists: desk.NewLists(home, b.redactor.RedactCommand, pages...),
 		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Calls: b.calls, Redact: b.redactor.Redact, Tell: b.tell, Log: b.log,
 	}
 	if !b.file.Recordings.Off {
 		b.console.Recordings = &b.recordings
 	}
 	if o.Chores != nil {
-		b.chores = o.Chores(Site{DB: b.db, Key: b.key, Clean: redact.New(b.env.Secrets(b.file)...).Redact, Wake: b.outbox.Sender.Wake, Log: b.log})
+		b.chores = o.Chores(Site{DB: b.db, Key: b.key, Clean: redact.New(b.env.Secrets(b.file)...).RedactCommand, Wake: b.outbox.Sender.Wake, Log: b.log})
 	}
 	if o.Networks {
 		return b.networks.Open(commands)

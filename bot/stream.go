@@ -43,7 +43,7 @@ func (b *Bot) newStream(version string) (*stream.Stream, error) {
 // commandOf is a request's command without secrets.
 func (b *Bot) commandOf(tx store.Tx, request string) string {
 	rec, _ := (approvals.Ledger{}).Get(tx, approvals.ID(request))
-	text := b.redactor.Redact(strings.ToValidUTF8(string(rec.Action.Bytes), "\uFFFD"))
+	text := b.redactor.RedactCommand(strings.ToValidUTF8(string(rec.Action.Bytes), "\uFFFD"))
 	return text[:min(len(text), audit.MaxText)]
 }
 

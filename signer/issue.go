@@ -45,7 +45,7 @@ func Open(c *Config, now func() time.Time, log func(format string, a ...any)) (*
 		err = c.readSecret()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the state can't be opened: %w", err)
+		return nil, fmt.Errorf("the state can't be opened; if %s is a file, it is of an older version, so remove it: %w", c.State, err)
 	}
 	_, closer, err := c.authority()
 	if err != nil {

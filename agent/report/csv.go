@@ -123,7 +123,7 @@ func (k *call) decided() string {
 
 // cell is a text that a spreadsheet shows and does not calculate.
 func (w writer) cell(s string) string {
-	s, short := cut(visible.Code(w.clean(s)), maxCell)
+	s, short := cut(visible.Code(w.cleanCommand(s)), maxCell)
 	if short {
 		s += " [cut]"
 	}

@@ -202,7 +202,7 @@ func (e *exporter) chainPart() error {
 		}
 	}
 	buf := &limited{left: min(maxChain, e.left)}
-	err := e.parts.Chain(e.ctx, buf, len(e.inc.Lines), e.r.Redact) // no more than the requests know of
+	err := e.parts.Chain(e.ctx, buf, len(e.inc.Lines), e.r.RedactCommand) // no more than the requests know of
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
 	}

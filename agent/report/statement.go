@@ -129,7 +129,7 @@ func (e *exporter) statements() error {
 func (e *exporter) statement(r *approvals.Record) statement {
 	a := r.Action
 	s := statement{Type: statementType, PredicateType: changeType, Predicate: change{
-		Request: string(r.ID), Incident: string(r.Thread), Action: r.Digest.String(), Tool: a.Tool, Target: a.Target, User: a.User, Dir: a.Dir, Command: e.clean(shellText(a)),
+		Request: string(r.ID), Incident: string(r.Thread), Action: r.Digest.String(), Tool: a.Tool, Target: a.Target, User: a.User, Dir: a.Dir, Command: e.cleanCommand(shellText(a)),
 		Approvers: []string{}, By: string(r.Basis.Kind), Policy: r.Policy, Rule: r.Rule, Asked: r.Created.UTC(), Ended: r.Ended, State: string(r.State), Outcome: e.clean(r.Outcome.Note),
 	}}
 	for _, v := range r.Votes {

@@ -28,6 +28,11 @@ func (w writer) clean(s string) string {
 	return w.r.Redact(strings.ToValidUTF8(s, "\uFFFD"))
 }
 
+// cleanCommand is clean for a command: none that stands beside a secret is missing.
+func (w writer) cleanCommand(s string) string {
+	return w.r.RedactCommand(strings.ToValidUTF8(s, "\uFFFD"))
+}
+
 // text is one line of plain text of at most n characters.
 func (w writer) text(s string, n int) string {
 	s, _ = cut(visibleLine(w.clean(s)), n)
@@ -39,7 +44,7 @@ func visibleLine(s string) string { return visible.Text(strings.Join(strings.Fie
 
 // code is one line of code; whole says that nothing of it is missing.
 func (w writer) code(s string, n int) (shown string, whole bool) {
-	s = strings.TrimRight(visible.Code(w.clean(s)), "\n")
+	s = strings.TrimRight(visible.Code(w.cleanCommand(s)), "\n")
 	first, _, more := strings.Cut(s, "\n")
 	first, short := cut(first, n)
 	if more && !short {

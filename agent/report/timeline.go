@@ -757,5 +757,5 @@ func (t *timeline) appendices(b *strings.Builder) {
 
 // fullCommand returns a command for a code block. short reports that it was cut.
 func (t *timeline) fullCommand(k *call) (text string, short bool) {
-	return cut(visible.Code(t.clean(k.command())), maxBlock)
+	return cut(visible.Code(t.cleanCommand(k.command())), maxBlock)
 }

@@ -163,7 +163,7 @@ func Append(tx store.Tx, thread string, e Event, at time.Time) { Trail{}.Append(
 func (t Trail) Append(tx store.Tx, thread string, e Event, at time.Time) {
 	clean := t.Redact
 	if clean == nil {
-		clean = redact.New().Redact
+		clean = redact.New().RedactCommand
 	}
 	if e.Command != "" {
 		sum := sha256.Sum256([]byte(e.Command))

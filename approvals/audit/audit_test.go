@@ -244,6 +244,16 @@ func TestVerifyNamesTheFirstFaultOfAThread(t *testing.T) {
 	})
 }
 
+func TestNoCommandBesideASecretIsMissing(t *testing.T) {
+	db := mem.OpenTwice()
+	update(t, db, func(tx store.Tx) {
+		Append(tx, "web:1", Event{What: Asked, Command: "curl -u admin:hunter2x;reboot"}, start)
+		if got := Lines(tx, "web:1")[0].Event.Command; strings.Contains(got, "hunter2x") || !strings.HasSuffix(got, ";reboot") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
 func TestALineHoldsWhatAnAuditorNeeds(t *testing.T) {
 	db := mem.OpenTwice()
 	secret := "hunter2hunter2"

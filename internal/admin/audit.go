@@ -324,7 +324,7 @@ func ExportAudit(ctx context.Context, out io.Writer, x AuditExport) error {
 	}
 	defer func() { _ = db.Close() }()
 	return audit.Export(ctx, db, out, audit.ExportOptions{
-		Now: time.Now(), Since: from, Thread: x.Thread, Redact: redact.New(e.Secrets(f)...).Redact,
+		Now: time.Now(), Since: from, Thread: x.Thread, Redact: redact.New(e.Secrets(f)...).RedactCommand,
 	})
 }
 
