@@ -68,9 +68,9 @@ func FromEnvironment() (*Client, error) {
 // Address is the bot's.
 func (c *Client) Address() string { return c.base }
 
-// Error is an answer with which the bot refuses something, or fails. Its sentence is for people.
+// Error is an answer with which the bot refuses something, or fails, or a request that no bot may get. Its sentence is for people.
 type Error struct {
-	Status   int // of HTTP
+	Status   int // of HTTP; 0 is one that was not sent
 	Sentence string
 	After    time.Duration // after which it can be tried again; 0 is not known
 }
@@ -122,8 +122,11 @@ func (c *Client) send(ctx context.Context, method, path string, in any, header h
 		return nil, fmt.Errorf("%q is no address of a bot (%w)", c.base, err)
 	}
 	maps.Copy(req.Header, header)
+	if req.URL.Host == "" {
+		return nil, &Error{Sentence: fmt.Sprintf("%q is no address of a bot", c.base)}
+	}
 	if req.URL.Scheme != "https" && !loopback(req.URL.Hostname()) {
-		return nil, fmt.Errorf("nothing secret is sent to %s without TLS, where others could read it; use the bot's https address", c.base)
+		return nil, &Error{Sentence: c.base + " isn't encrypted. Use the bot's https address"}
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
@@ -271,7 +274,7 @@ func (c *Client) patiently(ctx context.Context, try func() error) error {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return ctx.Err()
+			return err
 		}
 	}
 }

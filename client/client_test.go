@@ -18,7 +18,7 @@ func TestWithoutTLSOnlyThisMachineIsAsked(t *testing.T) {
 		sent := false
 		c.HTTP.Transport = trip(func(*http.Request) { sent = true })
 		_, err := c.Get(t.Context(), http.MethodGet, "/me", nil, nil)
-		if sent == refused || refused && !strings.Contains(err.Error(), "without TLS") {
+		if sent == refused || refused && !strings.Contains(err.Error(), "isn't encrypted") {
 			t.Errorf("%s: sent %v, %v", address, sent, err)
 		}
 	}

@@ -35,9 +35,7 @@ func run(ctx context.Context, args []string) int {
 			continue
 		}
 		flags := flag.NewFlagSet(p.ID, flag.ContinueOnError)
-		flags.StringVar(&p.Account, "account", "", hook.AccountFlag)
-		flags.StringVar(&p.Lock, "lock", "", hook.LockFlag)
-		flags.DurationVar(&p.Limit, "limit", hook.Limit, hook.LimitFlag)
+		p.Flags(flags)
 		if err := flags.Parse(args[1:]); err != nil || flags.NArg() > 0 {
 			return hook.Denied
 		}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,19 +75,6 @@ func Read(path string) (a Account, err error) {
 func HookFile(id string) (string, error) {
 	dir, err := userDir()
 	return filepath.Join(dir, "hooks", id+".json"), err
-}
-
-// Private is an error where the token would be sent unencrypted to another machine.
-func (a Account) Private() error {
-	u, err := url.Parse(a.URL)
-	if err != nil || u.Host == "" {
-		return fmt.Errorf("%q is no address of a bot", a.URL)
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || err == nil && ip.IsLoopback()) {
-		return nil
-	}
-	return fmt.Errorf("%s isn't encrypted, so no token is sent there; the bot's address begins with https", a.URL)
 }
 
 // Save keeps an account for the next commands.

@@ -20,6 +20,7 @@ import (
 	"countersign/client"
 	"countersign/internal/account"
 	"countersign/internal/config"
+	"countersign/internal/hook"
 	"countersign/internal/words"
 )
 
@@ -360,9 +361,9 @@ var completeApprovals = completes(0, func(ctx context.Context, cl *Client, _ []s
 // decideCommand approves or denies. That is a person's, and no token does it: they sign in by a link for
 // this one press. Who runs the bot needs none on its machine.
 func decideCommand(style chat.ButtonStyle, operator Operator) *cobra.Command {
-	verb, short := "deny", "Deny a request, signed in for that by a link"
+	verb, short := "deny", "Deny a request on this terminal with a sign-in link"
 	if style == chat.StyleApprove {
-		verb, short = "approve", "Approve a request after reading it on this terminal, signed in for that by a link"
+		verb, short = "approve", "Approve a request on this terminal with a sign-in link"
 	}
 	var reason string
 	c := &cobra.Command{Use: verb + " REQUEST", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completeApprovals}
@@ -377,7 +378,7 @@ func decideCommand(style chat.ButtonStyle, operator Operator) *cobra.Command {
 		}
 		f, ok := cmd.InOrStdin().(*os.File)
 		if ok = ok && term.IsTerminal(int(f.Fd())); !ok && (style == chat.StyleApprove || link == "") {
-			return config.Errorf("an approval is a person's, and so is a denial: press the button %s, or run this on a terminal", where)
+			return config.Errorf("No terminal to ask on. Press the button %s, or run this on a terminal", where)
 		}
 		in := bufio.NewReader(cmd.InOrStdin())
 		if link == "" {
@@ -590,5 +591,14 @@ func Login(ctx context.Context, out io.Writer, link string, w Wish, show bool) e
 		return err
 	}
 	_, err = fmt.Fprintf(out, "Signed in at %s as %s, for %d days, with scope %s. %s logout ends it.\n", a.URL, visible.Line(a.User), w.Days, w.Scope, words.Program())
+	for _, h := range hook.Programs { // their tokens end with the one from before
+		file, noHome := account.HookFile(h.ID)
+		if old, none := account.Read(file); noHome != nil || none != nil || old.URL != a.URL || old.User != a.User || w.Scope == "read" {
+			continue
+		}
+		if failed := renew(ctx, h, a, file); failed != nil {
+			err = errors.Join(err, fmt.Errorf("the hook of %s has no new token (%w); run %s hook install %s", h.Name, failed, words.Program(), h.ID))
+		}
+	}
 	return err
 }

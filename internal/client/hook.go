@@ -1,6 +1,7 @@
 package client
 
 import (
+	"flag"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -25,9 +26,9 @@ func hookCommand() *cobra.Command {
 				return nil
 			},
 		}
-		one.Flags().StringVar(&h.Account, "account", "", hook.AccountFlag)
-		one.Flags().StringVar(&h.Lock, "lock", "", hook.LockFlag)
-		one.Flags().DurationVar(&h.Limit, "limit", hook.Limit, hook.LimitFlag)
+		flags := flag.NewFlagSet(h.ID, flag.ContinueOnError)
+		h.Flags(flags)
+		one.Flags().AddGoFlagSet(flags)
 		c.AddCommand(one)
 	}
 	files := false

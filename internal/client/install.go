@@ -40,9 +40,6 @@ func install(ctx context.Context, h hook.Program, in io.Reader, out io.Writer, f
 		return err
 	}
 	who, err := account.Load()
-	if err == nil {
-		err = who.Private()
-	}
 	if err != nil {
 		return config.Errorf("%v", err)
 	}
@@ -91,7 +88,7 @@ func install(ctx context.Context, h hook.Program, in io.Reader, out io.Writer, f
 	if err := os.Rename(tmp, file); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "%s asks from its next start on.\n", h.Name)
+	_, _ = fmt.Fprintf(out, "Restart %s to use the hook.\n", h.Name)
 	return nil
 }
 
@@ -101,11 +98,14 @@ func renew(ctx context.Context, h hook.Program, who Account, file string) error 
 	if err != nil {
 		return err
 	}
-	old, err := account.Read(file)
-	if err == nil {
+	old, had := account.Read(file)
+	if err := (Account{URL: who.URL, Token: made.Token, ID: made.ID, User: who.User}).Write(file); err != nil {
+		return err
+	}
+	if had == nil {
 		_ = New(old).Call(ctx, http.MethodPost, "/tokens/"+url.PathEscape(old.ID)+"/end", struct{}{}, nil) // it may have ended, and so may its bot
 	}
-	return Account{URL: who.URL, Token: made.Token, ID: made.ID, User: who.User}.Write(file)
+	return nil
 }
 
 // asking is the command that asks: the small program beside this one, which starts faster, or else

@@ -30,7 +30,7 @@ export const Countersign = async ({ directory }) => ({
       session_id: input.sessionID, cwd: directory, hook_event_name: "tool.execute.before", tool_name: input.tool, tool_input: output.args,
     })
     // opencode runs what it may run without a prompt, so without an answer nothing runs.
-    if (!answer) throw new Error("Countersign gave no answer, so this was not run. Is the bot running, and is this machine signed in?")
+    if (!answer) throw new Error("The Countersign hook failed, so this was not run.")
     if (answer.decision !== "allow") throw new Error(answer.reason)
     if (answer.command) output.args.command = answer.command
   },

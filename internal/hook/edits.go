@@ -43,7 +43,7 @@ func fileOf(name, dir string) (f editedFile, was []byte, err error) {
 	f.Path = path.Clean(name)
 	at, out := leads(f.Path, dir)
 	if out {
-		return f, nil, fmt.Errorf("%s is or is below a link out of the checkout, to %s. Change that file by its own name", f.Path, at)
+		return f, nil, fmt.Errorf("%s links outside the checkout, to %s. Edit that path", f.Path, at)
 	}
 	if at != f.Path {
 		f.Link = at
@@ -52,7 +52,7 @@ func fileOf(name, dir string) (f editedFile, was []byte, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil, nil
 	}
-	f.Digest = sumOf(was)
+	f.Digest = digest(was)
 	return f, was, err
 }
 
@@ -86,7 +86,9 @@ func editOf(ev hookEvent) (question, error) {
 	default:
 		list := []any{ev.Input}
 		if ev.Tool == "MultiEdit" {
-			list, _ = ev.Input["edits"].([]any)
+			if list, _ = ev.Input["edits"].([]any); len(list) == 0 {
+				return nil, errors.New("it has no list of edits")
+			}
 		}
 		for _, e := range list {
 			m, _ := e.(map[string]any)
@@ -96,7 +98,7 @@ func editOf(ev hookEvent) (question, error) {
 		}
 	}
 	if !utf8.ValidString(now) || !utf8.Valid(was) || strings.ContainsRune(string(was)+now, 0) {
-		return nil, fmt.Errorf("%s isn't text, so nobody can read the change. Change it by a command", f.Path)
+		return nil, fmt.Errorf("%s isn't text, so nobody can read the change. Use a command to change it", f.Path)
 	}
 	q.change = string(diff.Diff(path.Base(name), was, path.Base(name), []byte(now)))
 	if i := strings.Index(q.change, "\n@@"); i >= 0 { // its head names the file twice
@@ -142,8 +144,8 @@ func replaced(s string, how map[string]any) (string, bool) {
 	return strings.Replace(s, from, to, 1), true
 }
 
-// patchOf is a patch of several files, which shows itself what it changes. Which ones, the bot finds
-// out by itself.
+// patchOf is a patch of several files, which shows itself what it changes. The bot
+// parses the patch itself.
 func patchOf(ev hookEvent) (question, error) {
 	patch, ok := pick(ev.Input, "command", "patch", "input")
 	if !ok || strings.TrimSpace(patch) == "" {

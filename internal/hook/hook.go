@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -62,7 +63,7 @@ type Program struct {
 	Answer func(ev hookEvent, v verdict) any
 	// Dirs are the arguments of its tools for a command that say in which directory it runs.
 	Dirs []string
-	// Prompts are its modes in which it asks its own person if the answer says so, and nothing runs unasked.
+	// Prompts are the permission modes in which the agent prompts its own user.
 	Prompts []string
 	// File is its file of settings below the home directory, and Unit that of times in there. A program
 	// without a Unit has a plugin there.
@@ -86,7 +87,7 @@ type verdict struct {
 	command string // that is allowed; "" is what was asked
 	held    bool   // command runs what was asked under a lock
 	own     bool   // the program's own person is to be asked
-	why     string // not
+	why     string // reason for a denial
 }
 
 // Limit is how long a program that has a hook installed waits for an answer.
@@ -194,17 +195,17 @@ func (h Program) Run(ctx context.Context, in io.Reader, out, errs io.Writer) err
 	return err
 }
 
-// What the arguments of the command in a program's settings mean.
-const (
-	AccountFlag = "file that names the bot and has a token of it, in place of this command line's account"
-	LockFlag    = "the program countersign-lock of this machine, under which more reads can be proven"
-	LimitFlag   = "how long the program waits for an answer, as its settings say"
-)
+// Flags are the arguments of the command in a program's settings.
+func (h *Program) Flags(f *flag.FlagSet) {
+	f.StringVar(&h.Account, "account", "", "file with the bot's address and token, in place of this command line's account")
+	f.StringVar(&h.Lock, "lock", "", "the program countersign-lock of this machine, under which more reads can be proven")
+	f.DurationVar(&h.Limit, "limit", Limit, "how long the program waits for an answer, as its settings say")
+}
 
 // Denied is the exit code that the programs take for a denial, whose reason is on standard error.
 const Denied = 2
 
-const notDone = "Countersign: not done, since "
+const notDone = "Countersign denied this: "
 
 // unasked is why nobody could be asked.
 type unasked struct{ error }
@@ -358,7 +359,7 @@ func (h Program) commandOf(ev hookEvent) (question, error) {
 	command, _ := ev.Input["command"].(string)
 	switch {
 	case strings.TrimSpace(command) == "":
-		return nil, errors.New("it names no command")
+		return nil, errors.New("the call has no command")
 	case len(command) > maxCommand:
 		return nil, fmt.Errorf("the command has %d KiB, and people can't read more than %d. Write a script, and run that", (len(command)+1023)>>10, maxCommand>>10)
 	}
@@ -409,7 +410,7 @@ func (a commandAsked) became(x client.Result, page string) (verdict, error) {
 }
 
 // moves are commands after which the shell is another one, which it would not be if they ran elsewhere.
-var moves = regexp.MustCompile(`(?:^|[;&|({!\n]|\b(?:do|then|else|elif|if|while|until|time|command|builtin)\s)\s*(?:cd|pushd|popd|export|source|\.|alias|set|unset|ulimit|umask)(?:$|[\s;&|)])`)
+var moves = regexp.MustCompile(`(?:^|[;&|({!\n]|\b(?:do|then|else|elif|if|while|until|time|command|builtin)\s)\s*(?:[A-Za-z_]\w*=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+)*(?:cd|pushd|popd|export|source|\.|alias|set|unset|ulimit|umask)(?:$|[\s;&|)])`)
 
 // locked is a command that runs another one under a lock.
 func locked(program string, needs []string, command string) string {
@@ -427,7 +428,7 @@ func (h Program) account() (account.Account, error) {
 		return account.Load()
 	}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} { // what is installed doesn't depend on who starts it
-		_ = os.Unsetenv(name) // there is nothing about it that fails
+		_ = os.Unsetenv(name) // never fails
 	}
 	a, err := account.Read(h.Account)
 	if err != nil {
@@ -439,9 +440,6 @@ func (h Program) account() (account.Account, error) {
 // ask asks the bot, in the conversation of the program's session.
 func (h Program) ask(ctx context.Context, ev hookEvent, q question, errs io.Writer) (verdict, error) {
 	who, err := h.account()
-	if err == nil {
-		err = who.Private()
-	}
 	if err != nil {
 		return verdict{}, unasked{err}
 	}
@@ -458,15 +456,15 @@ func (h Program) ask(ctx context.Context, ev hookEvent, q question, errs io.Writ
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return verdict{}, errors.New("nobody decided in time. Ask again if it is still needed")
 	case ctx.Err() != nil:
-		return verdict{}, errors.New("the hook was ended")
+		return verdict{}, errors.New("the hook was interrupted")
 	case refused && no.Status == http.StatusUnauthorized:
-		return verdict{}, unasked{fmt.Errorf("the bot at %s doesn't know this machine's token. Run %s hook install %s", who.URL, account.Program(), h.ID)}
-	case refused && no.Status < http.StatusInternalServerError && no.Status != http.StatusTooManyRequests:
+		return verdict{}, unasked{fmt.Errorf("%s Sign in at %[2]s. If that doesn't help: %[3]s login LINK, then %[3]s hook install %[4]s", no.Sentence, who.URL, account.Program(), h.ID)}
+	case refused && no.Status/100 == 4:
 		return verdict{}, err
 	case err != nil:
-		return verdict{}, unasked{fmt.Errorf("the bot can't be reached at %s. Check that it runs, and that this machine reaches it", who.URL)}
+		return verdict{}, unasked{err}
 	case x.Unknown:
-		return verdict{}, errors.New("nobody knows what was decided. Ask again")
+		return verdict{}, errors.New("the decision is unknown. Retry")
 	case !x.Allowed:
 		return verdict{why: "Countersign: " + cmp.Or(strings.Join(strings.Fields(visible.Text(x.Note)), " "), "not allowed")}, nil
 	}
@@ -499,9 +497,9 @@ func (h Program) wait(ctx context.Context, c *client.Client, ev hookEvent, tool 
 	return x, err
 }
 
-// digest tells a command from all others, as the tool allow_command does.
-func digest(command string) string {
-	sum := sha256.Sum256([]byte(command))
+// digest tells a command or a file from all others, as the tools allow_command and allow_edit do.
+func digest[T string | []byte](text T) string {
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 

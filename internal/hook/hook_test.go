@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -155,16 +156,16 @@ func TestWithoutABotOnlyAPromptingModeAsks(t *testing.T) {
 		reason string
 		own    bool
 	}{
-		"away": {away.URL, "can't be reached at " + away.URL, true}, "broken": {status(500), "can't be reached", true}, "ended token": {status(401), "hook install", true},
+		"away": {away.URL, "the bot at " + away.URL + " doesn't answer", true}, "broken": {status(500), "HTTP 500", true}, "ended token": {status(401), "hook install", true},
 		"plain HTTP to another machine": {"http://203.0.113.1:80", "isn't encrypted", true}, "no address": {"", "no address", true},
-		"refused": {status(400), "not done", false},
+		"refused": {status(400), "denied this", false}, "too many questions": {status(429), "HTTP 429", false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			for _, p := range Programs {
 				p = installed(t, p, tc.url)
-				if what == "away" || what == "broken" {
-					p.patience = 10 * time.Millisecond
+				if what == "away" || what == "broken" || what == "too many questions" {
+					p.patience = 100 * time.Millisecond
 				}
 				for _, mode := range []any{"default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions", "new", "", 1, nil} {
 					want := "deny"
@@ -185,6 +186,32 @@ func TestWithoutABotOnlyAPromptingModeAsks(t *testing.T) {
 			t.Error(whole)
 		}
 	})
+}
+
+// Who can't be asked is said with the cause.
+func TestTheCauseIsSaidWhyNobodyCanBeAsked(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	p := installed(t, Programs[0], s.URL)
+	p.patience = 2 * time.Second
+	if _, whole := p.answered(t, strings.NewReader(says(p, "ls", nil))); !strings.Contains(whole, "certificate") {
+		t.Error(whole)
+	}
+}
+
+// A link into itself is a file that is not there.
+func TestALinkIntoItselfEnds(t *testing.T) {
+	b := newFakeBot(t, allowed)
+	dir := t.TempDir()
+	if err := os.Symlink("a/b", filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	p := installed(t, Programs[0], b.URL)
+	if d, whole := p.answered(t, strings.NewReader(editIn(dir, "Write", map[string]any{"file_path": filepath.Join(dir, "a"), "content": "x"}))); d != "deny" {
+		t.Error(whole)
+	}
 }
 
 // What is installed asks its own bot, whatever the environment says.
@@ -297,6 +324,7 @@ func TestEditsThatCantBeShownAreDenied(t *testing.T) {
 		"no file": editIn(dir, "Edit", m{"old_string": "a", "new_string": "b"}), "another program's spelling too": editIn(dir, "Write", m{"file_path": text, "filePath": "/etc/passwd", "content": "x"}),
 		"text that isn't there": editIn(dir, "Edit", m{"file_path": text, "old_string": "two", "new_string": "b"}), "no text": editIn(dir, "Edit", m{"file_path": text}),
 		"a binary file": editIn(dir, "Edit", m{"file_path": binary, "old_string": "\x00", "new_string": "b"}), "binary content": editIn(dir, "Write", m{"file_path": text, "content": "\x00"}),
+		"edits that are no list": editIn(dir, "MultiEdit", m{"file_path": text, "edits": "one"}), "no edits": editIn(dir, "MultiEdit", m{"file_path": text}),
 		"no content": editIn(dir, "Write", m{"file_path": text}), "too long a change": editIn(dir, "Write", m{"file_path": text, "content": strings.Repeat("y\n", maxEdit)}),
 		"too large a file": editIn(dir, "Edit", m{"file_path": big, "old_string": "x\nx", "new_string": "b"}),
 		"a pipe":           editIn(dir, "Write", m{"file_path": pipe, "content": "b"}), "a device": editIn(dir, "Edit", m{"file_path": "/dev/zero", "old_string": "a", "new_string": "b"}),
@@ -343,7 +371,7 @@ func TestAPatchNamesAllItsFiles(t *testing.T) {
 	if err := json.Unmarshal((<-b.asked).Args, &args); err != nil {
 		t.Fatal(err)
 	}
-	x := sumOf([]byte("x\n"))
+	x := digest([]byte("x\n"))
 	if want := []editedFile{{dir + "/a.md", x, ""}, {"/srv/new/cron", "", ""}, {dir + "/gone.md", x, ""}, {dir + "/old.md", x, ""}, {dir + "/keys", "", ""}}; args.Dir != dir || !slices.Equal(args.Files, want) {
 		t.Errorf("%+v", args)
 	}
@@ -377,7 +405,7 @@ func TestNothingIsSentOfWhatALinkOutOfTheCheckoutLeadsTo(t *testing.T) {
 		t.Fatal(whole)
 	}
 	q := string((<-b.asked).Args)
-	if strings.Contains(q, "sesame") || strings.Contains(q, sumOf([]byte("oauth_token: sesame\n"))) || !strings.Contains(q, `"link":"`+secret) || !strings.Contains(q, "echo in") {
+	if strings.Contains(q, "sesame") || strings.Contains(q, digest([]byte("oauth_token: sesame\n"))) || !strings.Contains(q, `"link":"`+secret) || !strings.Contains(q, "echo in") {
 		t.Error(q)
 	}
 	changes = true
@@ -390,6 +418,7 @@ func TestNothingIsSentOfWhatALinkOutOfTheCheckoutLeadsTo(t *testing.T) {
 func TestWhatChangesTheShellIsNotRunElsewhere(t *testing.T) {
 	for command, want := range map[string]bool{
 		"cd src && ls": true, "ls; cd src": true, "ls\ncd src": true, "(cd src; ls)": true, "if true; then export X=1; fi": true, ". ./env": true, "command cd src": true, "! cd src": true,
+		"LANG=C cd /srv && ls": true, `A= B="x y" cd /srv`: true,
 		"find . -name '*.js' | xargs wc -l": false, "grep -rn export src --include=*.js": false, "grep -rn set .": false, "for f in *; do wc -l $f; done": false,
 	} {
 		if moves.MatchString(command) != want {

@@ -1,8 +1,6 @@
 package hook
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
@@ -132,18 +130,13 @@ func contentOf(name string) ([]byte, error) {
 	return raw, err
 }
 
-func sumOf(raw []byte) string {
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])
-}
-
 // look reads a file, if it is one, for a command in dir.
 func look(name, dir string) (namedFile, bool) {
 	raw, err := contentOf(name)
 	if err != nil {
 		return namedFile{}, false
 	}
-	f := namedFile{Path: name, sum: sumOf(raw)}
+	f := namedFile{Path: name, sum: digest(raw)}
 	if at, out := leads(name, dir); out {
 		f.Link = at
 		return f, true
@@ -199,7 +192,12 @@ func under(name, dir string) (rest string, ok bool) {
 
 // resolved is a path without links, of a file that may not be there yet.
 func resolved(name string) string {
-	for range 40 {
+	left := 40 // links on the way, in all
+	return follow(name, &left)
+}
+
+func follow(name string, left *int) string {
+	for ; *left > 0; *left-- {
 		if leads, err := filepath.EvalSymlinks(name); err == nil {
 			return leads
 		}
@@ -207,7 +205,7 @@ func resolved(name string) string {
 		if dir == name {
 			break
 		}
-		dir = resolved(dir)
+		dir = follow(dir, left)
 		to, err := os.Readlink(name)
 		switch {
 		case err != nil:
