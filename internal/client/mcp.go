@@ -1,13 +1,18 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
 	"countersign/client"
+	"countersign/internal/account"
 	"countersign/internal/hook"
 	"countersign/internal/mcpserver"
 )
@@ -16,13 +21,13 @@ func mcpCommand(version string) *cobra.Command {
 	return &cobra.Command{
 		Use: "mcp", Short: "Serve the bot's targets to another agent over standard input and output (Model Context Protocol)", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			account, err := Load()
+			a, err := Load()
 			if err != nil {
 				return err
 			}
-			c, ctx := New(account), cmd.Context()
+			c, ctx := New(a), cmd.Context()
 			s, err := mcpserver.Config{
-				Client: c.Client, As: asProgram(account), Version: version, Task: client.NewKey(), Host: hook.HostName(), Repository: hook.Repository("."),
+				Client: c.Client, As: asProgram(a), Version: version, Task: client.NewKey(), Host: hook.HostName(), Repository: hook.Repository("."),
 				Card: func(thread string) string { return c.base + "/#t=" + thread },
 			}.Server(ctx)
 			if err != nil {
@@ -32,6 +37,9 @@ func mcpCommand(version string) *cobra.Command {
 		},
 	}
 }
+
+// maxName is how long the bot lets a token's name be, in bytes.
+const maxName = 100
 
 // asProgram returns clients with the tokens of programs, which are made at their first use and kept
 // beside the account's. A token of the environment is the program's already, and a job's is the job's.
@@ -43,22 +51,30 @@ func asProgram(a Account) func(ctx context.Context, program string) (*client.Cli
 		if a.ID == "" {
 			return client.New(a.URL, a.Token), nil
 		}
-		if program == "" {
-			program = "an agent"
+		program = cmp.Or(strings.ToValidUTF8(program[:min(len(program), maxName)], ""), "an agent")
+		kept, err := account.Load()
+		same := err == nil && kept.ID == a.ID // nobody signed in since
+		if same {
+			a = kept // with what others have made since
 		}
-		if a.Programs[program] == "" {
-			t, err := client.New(a.URL, a.Token).ProgramToken(ctx, program)
-			if err != nil {
-				return nil, err
-			}
-			if a.Programs == nil {
-				a.Programs = map[string]string{}
-			}
-			a.Programs[program] = t.Token
-			if err := a.Save(); err != nil {
-				return nil, err
+		if token := a.Programs[program]; token != "" {
+			c := client.New(a.URL, token)
+			no, _ := errors.AsType[*client.Error](c.Do(ctx, http.MethodGet, "/me", nil, nil, nil))
+			if no == nil || no.Status != http.StatusUnauthorized {
+				return c, nil
 			}
 		}
-		return client.New(a.URL, a.Programs[program]), nil
+		t, err := client.New(a.URL, a.Token).ProgramToken(ctx, program)
+		if err != nil {
+			return nil, err
+		}
+		if a.Programs == nil {
+			a.Programs = map[string]string{}
+		}
+		a.Programs[program] = t.Token
+		if same {
+			err = a.Save()
+		}
+		return client.New(a.URL, t.Token), err
 	}
 }
