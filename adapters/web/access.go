@@ -170,6 +170,9 @@ func parseHop(s string) (netip.Addr, bool) {
 
 func plain(at netip.Addr) netip.Addr { return at.Unmap().WithZone("") }
 
+// Neighbourhood is where a request came from, as limits count it: an address, or of IPv6 its network.
+func (a *Adapter) Neighbourhood(r *http.Request) string { return neighbourhood(a.address(r)) }
+
 // neighbourhood is what one visitor can easily have many addresses of: the
 // network of an IPv6 address.
 func neighbourhood(address string) string {

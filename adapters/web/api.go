@@ -140,8 +140,8 @@ func (a *Adapter) leaving(next func(http.ResponseWriter, *http.Request, session)
 			return
 		}
 		s, ok, err := a.session(r.Context(), r)
-		if errors.Is(err, errTooMany) {
-			failPace(w, time.Minute, sayTooManyTries)
+		if errors.Is(err, ErrNoKeys) {
+			fail(w, http.StatusServiceUnavailable, sayNoKeys)
 			return
 		}
 		if err != nil {
@@ -527,7 +527,7 @@ var errTwice = errors.New("web: two members of an object have one name")
 func exact(raw []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	var open []map[string]bool // the names of the objects that are open; nil is a list
-	name := false
+	name, args := false, false // the next text is a name; it is within a tool's arguments, which are its own
 	for {
 		t, err := dec.Token()
 		if errors.Is(err, io.EOF) {
@@ -550,7 +550,13 @@ func exact(raw []byte) error {
 			}
 		case string:
 			if object && name {
-				key := strings.ToLower(t)
+				key := t
+				if !args || len(open) == 1 {
+					key = strings.ToLower(strings.ToUpper(t)) // as encoding/json takes names for one
+				}
+				if len(open) == 1 {
+					args = key == "args"
+				}
 				if open[len(open)-1][key] {
 					return errTwice
 				}

@@ -39,6 +39,9 @@ type Person struct {
 	Client  string // the program that has the token, as the provider knows it
 }
 
+// ErrNoKeys says that a token can't be checked, since its issuer doesn't give its keys.
+var ErrNoKeys = errors.New("the identity provider doesn't give its keys")
+
 // Identities knows whose tokens are good here that others have signed. It is safe for concurrent use;
 // the text of an error is one sentence for people.
 type Identities interface {
@@ -46,7 +49,7 @@ type Identities interface {
 	Job(ctx context.Context, token string) (Job, error)
 	// Stands reports whether the rule that found a job is still there.
 	Stands(j Job) bool
-	// Person finds the person of an access token for this bot.
+	// Person finds the person of an access token for this bot, or is ErrNoKeys.
 	Person(ctx context.Context, token string) (Person, error)
 	// Issuer gives such access tokens; "" is none.
 	Issuer() string
@@ -88,13 +91,16 @@ func (a *Adapter) exchange(w http.ResponseWriter, r *http.Request) {
 // forPrograms reports whether a token that can only ask may make a request.
 func forPrograms(r *http.Request) bool {
 	p := r.URL.Path
-	return p == "/api/calls" || strings.HasPrefix(p, "/api/calls/") || p == "/api/tools" || p == "/api/me" || p == "/api/tokens" && r.Method == http.MethodPost || strings.HasPrefix(p, "/api/tokens/") || p == "/api/lists/targets"
+	return p == "/api/calls" || strings.HasPrefix(p, "/api/calls/") || p == "/api/tools" || p == "/api/me" || p == "/api/tokens" || strings.HasPrefix(p, "/api/tokens/") || p == "/api/lists/targets"
 }
 
 // bearerSession is who a request with an access token of an identity provider comes from, by the same rules as
 // a sign-in.
 func (a *Adapter) bearerSession(ctx context.Context, v visitor, token string) (session, bool, error) {
 	p, err := a.identities.Person(ctx, token)
+	if errors.Is(err, ErrNoKeys) {
+		return session{}, false, err
+	}
 	var name string
 	if err == nil {
 		var failed error
@@ -104,10 +110,9 @@ func (a *Adapter) bearerSession(ctx context.Context, v visitor, token string) (s
 		err = failed
 	}
 	if err != nil {
-		if !a.logins.allow(neighbourhood(v.address)) {
-			return session{}, false, errTooMany
+		if a.logins.allow(neighbourhood(v.address)) { // for the record; an agent needs its answer however often it asks
+			a.recordRefusal(ctx, v, "", byIdentity, err.Error())
 		}
-		a.recordRefusal(ctx, v, "", byIdentity, err.Error())
 		return session{}, false, nil
 	}
 	who := "oauth:" + short(digest("oauth", p.Subject+" "+p.Client))
@@ -132,7 +137,7 @@ func (a *Adapter) admit(ctx context.Context, p Person) (string, error) {
 	err = a.db.View(ctx, func(tx store.Tx) error {
 		row, ok := store.Load[nameRow](tx, accountKey(who))
 		look, _ := store.Load[nameRow](tx, nameKey(Skeleton(name)))
-		known = ok && row.Name == name && p.Name == name && look.Issuer == who.Issuer && look.Subject == who.Subject && now.Sub(row.Seen) < tokenSighted
+		known = ok && row.Name == name && row.Said == p.Name && look.Issuer == who.Issuer && look.Subject == who.Subject && now.Sub(row.Seen) < tokenSighted
 		return nil
 	})
 	if err != nil || known {

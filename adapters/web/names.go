@@ -67,6 +67,7 @@ func accountOf(subject string) account {
 // nameRow says whose a name is, by its look; and what an account is called.
 type nameRow struct {
 	Name    string    `json:"name"`
+	Said    string    `json:"said,omitempty"` // as the provider spells it
 	Issuer  string    `json:"issuer"`
 	Subject string    `json:"subject"`
 	Seen    time.Time `json:"seen"` // the last sign-in
@@ -103,7 +104,7 @@ func (a *Adapter) identify(tx store.Tx, who account, said, name string, now time
 			tx.Delete(nameKey(Skeleton(before.Name)))
 		}
 	}
-	row = nameRow{Name: name, Issuer: who.Issuer, Subject: who.Subject, Seen: now.UTC()}
+	row = nameRow{Name: name, Said: said, Issuer: who.Issuer, Subject: who.Subject, Seen: now.UTC()}
 	store.Save(tx, nameKey(look), row)
 	store.Save(tx, accountKey(who), row)
 	return nil

@@ -138,7 +138,7 @@ func (a *Adapter) csrf(s session) string {
 }
 
 // session finds the session of a request, or the token that it came with. Whether its person may
-// be here is asked anew each time.
+// be here is asked on each request.
 func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, error) {
 	if token := sentToken(r); token != "" {
 		s, ok, err := a.tokenSession(ctx, token)

@@ -18,7 +18,8 @@ const (
 	bearer        = "Bearer "
 	maxTokens     = 50 // of one person, and
 	maxPrograms   = 20 // of their programs, made with one of those
-	maxTokenLife  = 366 * 24 * time.Hour
+	maxTokenDays  = 366
+	maxTokenLife  = maxTokenDays * 24 * time.Hour
 	maxTokenName  = 100       // bytes
 	tokenSighted  = time.Hour // how often the last use is noted
 	byToken       = "token"   // how somebody came in
@@ -66,6 +67,14 @@ type tokenRow struct {
 func (r tokenRow) works(tx store.Tx, now time.Time) bool {
 	parent, ok := parentOf(tx, r)
 	return now.Before(r.Expires) && (len(r.Parent) == 0 || ok && now.Before(parent.Expires))
+}
+
+// used is when a token was last used, to the hour, or made.
+func (r tokenRow) used() time.Time {
+	if r.Seen.After(r.Begun) {
+		return r.Seen
+	}
+	return r.Begun
 }
 
 func parentOf(tx store.Tx, r tokenRow) (parent tokenRow, ok bool) {
@@ -133,7 +142,7 @@ func (r tokenRow) source(key []byte) string {
 func (r tokenRow) own() string {
 	switch {
 	case r.Job != nil:
-		return "job:" + cmp.Or(r.Job.Repository, r.Job.Program)
+		return "job:" + r.Job.Rule + " " + cmp.Or(r.Job.Repository, r.Job.Program)
 	case r.Scope == scopeAsk:
 		return "token:" + r.ID
 	}
@@ -202,9 +211,9 @@ func (a *Adapter) listTokens(w http.ResponseWriter, r *http.Request, s session) 
 	out := []shownToken{}
 	err := a.db.View(r.Context(), func(tx store.Tx) error {
 		out = out[:0]
-		_, rows := tokensOf(tx, s.user)
-		for _, row := range rows {
-			if row.works(tx, a.now()) {
+		keys, rows := tokensOf(tx, s.user)
+		for i, row := range rows {
+			if row.works(tx, a.now()) && (s.scope != scopeAsk || string(keys[i]) == s.id || string(row.Parent) == s.id) { // a program's own
 				out = append(out, shownTokenOf(row))
 			}
 		}
@@ -242,7 +251,7 @@ func (a *Adapter) makeToken(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, sayNamesUse)
 	case body.Scope != scopeRead && body.Scope != scopeAsk && body.Scope != scopeFull || row.Program != "" && body.Scope != scopeAsk:
 		fail(w, http.StatusBadRequest, sayScopes)
-	case life <= 0 || life > maxTokenLife:
+	case body.Days < 0 || body.Days > maxTokenDays || life <= 0:
 		fail(w, http.StatusBadRequest, sayLifetime)
 	case s.program:
 		row.Parent = []byte(s.id)
@@ -253,19 +262,25 @@ func (a *Adapter) makeToken(w http.ResponseWriter, r *http.Request, s session) {
 }
 
 // giveToken makes a token that lasts for life, and answers with it. Of its person, or of its parent, there
-// are at most most.
+// are at most most; of a parent's, the one that was unused the longest makes room.
 func (a *Adapter) giveToken(w http.ResponseWriter, r *http.Request, how string, life time.Duration, most int, row tokenRow) {
 	token, now, v := tokenPrefix+secret(), a.now().UTC(), a.visitor(r)
 	row.ID, row.Begun, row.Expires = short(digest("token id", token))[:tokenIDLength], now, now.Add(life)
 	full := false
+	var ended []string
 	err := a.db.Update(r.Context(), func(tx store.Tx) error {
 		a.tidyTokens(tx, v, now)
 		_, rows := tokensOf(tx, row.User)
-		rows = slices.DeleteFunc(rows, func(x tokenRow) bool { return !bytes.Equal(x.Parent, row.Parent) })
-		if full = len(rows) >= most; full {
+		rows = slices.DeleteFunc(rows, func(x tokenRow) bool { return !bytes.Equal(x.Parent, row.Parent) || (x.Job == nil) != (row.Job == nil) })
+		parent, ok := parentOf(tx, row)
+		if full = len(rows) >= most && !ok; full {
 			return nil
 		}
-		if parent, ok := parentOf(tx, row); ok && parent.Expires.Before(row.Expires) {
+		if len(rows) >= most {
+			oldest := slices.MinFunc(rows, func(x, y tokenRow) int { return x.used().Compare(y.used()) })
+			ended = a.endTokens(tx, v, row.User, how, func(_ []byte, x tokenRow) bool { return x.ID == oldest.ID })
+		}
+		if ok && parent.Expires.Before(row.Expires) {
 			row.Expires = parent.Expires
 		}
 		store.Save(tx, tokenKey(token), row)
@@ -278,6 +293,9 @@ func (a *Adapter) giveToken(w http.ResponseWriter, r *http.Request, how string, 
 	case full:
 		fail(w, http.StatusConflict, fmt.Sprintf(sayEndSomeOf, most))
 	default:
+		for _, key := range ended {
+			a.streams.end(key)
+		}
 		out := shownTokenOf(row)
 		out.Token = token
 		answer(w, http.StatusCreated, out)
@@ -311,8 +329,8 @@ func (a *Adapter) endToken(w http.ResponseWriter, r *http.Request, s session) {
 	}
 }
 
-// endTokens ends those tokens of a person, or with "" of all, that pick picks, and those that were made with them, in tx; it
-// returns what names their streams.
+// endTokens deletes a user's tokens (all users' for "") that pick selects, and their children, in tx. It returns
+// what names their streams.
 func (a *Adapter) endTokens(tx store.Tx, v visitor, user, how string, pick func(key []byte, row tokenRow) bool) (ended []string) {
 	keys, rows := tokensOf(tx, user)
 	for i, row := range rows {

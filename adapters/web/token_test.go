@@ -159,8 +159,18 @@ func TestAProgramsOwnToken(t *testing.T) {
 		makes(ask, wish)
 		r.clock.add(2 * time.Second)
 	}
-	if got, _ := makes(ask, wish); got.status != 409 {
+	if got, newest := makes(ask, wish); got.status != 201 || !works(newest.Token) || works(other.Token) { // the oldest makes room
 		t.Errorf("one too many: %d", got.status)
+	}
+	var list struct{ Tokens []shownToken }
+	if got := you.do("GET", "/api/tokens", "", bearing(ask)); json.Unmarshal(got.body, &list) != nil || len(list.Tokens) != maxPrograms+1 {
+		t.Errorf("a program sees its own: %d %s", got.status, got.body)
+	}
+	for _, days := range []string{"-213503", "213504", "367", "-1", "0"} {
+		if got := you.do("POST", "/api/tokens", `{"name":"x","scope":"ask","days":`+days+`}`); got.status != 400 {
+			t.Errorf("for %s days: %d", days, got.status)
+		}
+		r.clock.add(2 * time.Second)
 	}
 	if token, _ := you.token("ask", 1); !works(token) { // they don't keep their person from a token
 		t.Error("it doesn't work")
@@ -300,6 +310,8 @@ func TestNamesInJSONAreThereOnce(t *testing.T) {
 	for raw, want := range map[string]bool{
 		`{"a":1,"b":{"a":1},"c":[{"a":1},{"a":1}]}`: true, `{"a":"b","b":"a"}`: true, `[]`: true, `"a"`: true, `{"a":1,"a":1}`: false, `{"a":1,"A":1}`: false,
 		`{"x":[1,{"a":{},"A":[]}]}`: false, `{"x":{"a":1},"y":1,"Y":2}`: false, `{"a":1} {"a":1}`: true,
+		`{"host":1,"hoſt":2}`: false, `{"key":1,"Key":2}`: false, `{"args":{"App":1,"app":2}}`: true, `{"args":{"app":1,"app":2}}`: false, `{"args":{"a":1},"x":1,"X":2}`: false,
+		`{"args":1,"Args":2}`: false, `{"x":{"args":{"a":1,"A":2}}}`: false,
 	} {
 		if err := exact([]byte(raw)); (err == nil) != want {
 			t.Errorf("%s: %v", raw, err)

@@ -95,6 +95,9 @@ func (x *identities) Person(ctx context.Context, token string) (p web.Person, er
 		return p, errNoIdentities
 	}
 	claims, err := x.person.Claims(ctx, token)
+	if errors.Is(err, oidc.ErrKeys) {
+		err = fmt.Errorf("%w: %w", web.ErrNoKeys, err)
+	}
 	if err != nil {
 		return p, err
 	}

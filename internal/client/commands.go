@@ -521,6 +521,10 @@ func tokensCommand(operator Operator) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if of != "" && len(got.Tokens) == 0 && o.format == "table" {
+			_, err = fmt.Fprintf(out, "%s has no tokens.\n", of)
+			return err
+		}
 		var rows [][]string
 		for _, t := range got.Tokens {
 			rows = append(rows, []string{t.ID, t.Scope, ago(t.Expires, time.Now()), ago(t.Seen, time.Now()), t.Name})

@@ -37,7 +37,7 @@ type Verifier struct {
 	asked time.Time               // when it was last asked, in vain or not
 }
 
-// issuersKeys are an issuer's keys. It is asked for them anew when they are old, or when none of them has
+// issuersKeys are an issuer's keys. It refetches them when they are old, or when none of them has
 // signed a token, at a bounded pace: strangers' tokens must not make the bot ask.
 type issuersKeys struct {
 	url  string
@@ -53,6 +53,9 @@ type keysAt struct {
 	set gooidc.StaticKeySet
 	at  time.Time
 }
+
+// ErrKeys says that an issuer has not given its keys.
+var ErrKeys = errors.New("the keys")
 
 var errPace = errors.New("the issuer was asked for its keys just now, and none of them has signed it; try again in a few seconds")
 
@@ -76,13 +79,17 @@ func (k *issuersKeys) VerifySignature(ctx context.Context, token string) ([]byte
 		return have.set.VerifySignature(ctx, token)
 	}
 	defer k.mu.Unlock()
-	k.asked = k.now()
 	set, err := k.fetch(ctx)
-	if err != nil {
+	k.asked = k.now() // an issuer that answers late is not asked again at once
+	have := k.have.Load()
+	switch {
+	case err == nil:
+		have = &keysAt{set, k.asked}
+		k.have.Store(have)
+	case have == nil:
 		return nil, err
 	}
-	k.have.Store(&keysAt{set, k.asked})
-	return set.VerifySignature(ctx, token)
+	return have.set.VerifySignature(ctx, token)
 }
 
 func (k *issuersKeys) fetch(ctx context.Context) (set gooidc.StaticKeySet, err error) {
@@ -98,8 +105,11 @@ func (k *issuersKeys) fetch(ctx context.Context) (set gooidc.StaticKeySet, err e
 	}
 	defer func() { _ = res.Body.Close() }()
 	var all jose.JSONWebKeySet
-	if err := json.NewDecoder(res.Body).Decode(&all); err != nil || res.StatusCode != http.StatusOK {
+	if res.StatusCode != http.StatusOK {
 		return set, fmt.Errorf("its keys can't be read: it answers with HTTP %d", res.StatusCode)
+	}
+	if err := json.NewDecoder(res.Body).Decode(&all); err != nil {
+		return set, fmt.Errorf("its keys can't be read (%w)", err)
 	}
 	for _, key := range all.Keys {
 		if key.IsPublic() && key.Valid() && key.Use != "enc" {
@@ -156,7 +166,7 @@ func (v *Verifier) config() *gooidc.Config {
 func (v *Verifier) Claims(ctx context.Context, token string) (map[string]json.RawMessage, error) {
 	check, err := v.verifier(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("the keys of %s can't be fetched (%w); try again, or give the bot a copy of them", v.cfg.Issuer, err)
+		return nil, fmt.Errorf("%w of %s can't be fetched (%w); try again, or give the bot a copy of them", ErrKeys, v.cfg.Issuer, err)
 	}
 	id, err := check.Verify(gooidc.ClientContext(ctx, v.http), token)
 	if err != nil {
@@ -187,7 +197,7 @@ func (v *Verifier) verifier(ctx context.Context) (*gooidc.IDTokenVerifier, error
 		if d := now.Sub(v.asked); d >= 0 && d < keysEvery {
 			return nil, errPace
 		}
-		v.asked = now
+		defer func() { v.asked = v.cfg.Now() }() // an issuer that answers late is not asked again at once
 		// The keys are fetched again later, when this request is long over.
 		p, err := gooidc.NewProvider(gooidc.ClientContext(context.WithoutCancel(ctx), v.http), v.cfg.Issuer)
 		if err != nil {

@@ -2,7 +2,9 @@ package oidc
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -103,5 +105,50 @@ func TestAnIssuerIsAskedForItsKeysAtABoundedPace(t *testing.T) {
 	now = now.Add(keysEvery)
 	if _, err := v.Claims(t.Context(), good("1")); err != nil {
 		t.Errorf("a new key: %v", err)
+	}
+}
+
+// An issuer that doesn't answer keeps nobody out whose key is known, and isn't waited for by each request.
+func TestAnIssuerThatIsAwayKeepsNobodyOut(t *testing.T) {
+	p := newIDP(t)
+	now := time.Now()
+	clock := func() time.Time { return now }
+	v, err := NewVerifier(VerifierConfig{Issuer: p.srv.URL, Audience: "a", Now: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func() string {
+		return p.jwt(map[string]any{"alg": "ES256", "kid": "1"}, map[string]any{"iss": p.srv.URL, "sub": "s", "aud": "a", "exp": now.Add(time.Hour).Unix(), "iat": now.Unix()})
+	}
+	if _, err := v.Claims(t.Context(), good()); err != nil {
+		t.Fatal(err)
+	}
+	p.before = func(w http.ResponseWriter, _ *http.Request) bool {
+		now = now.Add(2 * keysEvery) // so long does it take
+		w.WriteHeader(http.StatusBadGateway)
+		return true
+	}
+	now = now.Add(2 * fresh)
+	asked := p.count("/keys")
+	for range 3 {
+		if _, err := v.Claims(t.Context(), good()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := p.count("/keys") - asked; n != 1 {
+		t.Errorf("it was asked %d times", n)
+	}
+	first, err := NewVerifier(VerifierConfig{Issuer: p.srv.URL, Audience: "a", Now: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked = p.count("/.well-known/openid-configuration")
+	for range 3 {
+		if _, err := first.Claims(t.Context(), good()); !errors.Is(err, ErrKeys) {
+			t.Error(err)
+		}
+	}
+	if n := p.count("/.well-known/openid-configuration") - asked; n != 1 {
+		t.Errorf("it was asked %d times to describe itself", n)
 	}
 }
