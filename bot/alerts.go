@@ -45,7 +45,7 @@ func (b *Bot) openAlerts() (*hook.Handler, error) {
 	if err != nil {
 		return nil, config.Errorf("alerts: %v", err)
 	}
-	h, err := hook.New(hook.Config{Secrets: secrets, Untimed: b.file.Alerts.Untimed(), Accept: b.intake.Accept, Log: log, Now: time.Now})
+	h, err := hook.New(hook.Config{Secrets: secrets, Untimed: b.file.Alerts.Untimed(), Accept: b.intake.Accept, Address: b.web.Neighbourhood, Log: log, Now: time.Now})
 	if err != nil {
 		return nil, config.Errorf("alerts: %v", err)
 	}

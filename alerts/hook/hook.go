@@ -48,8 +48,8 @@ const (
 	// firstTime bounds how long its first byte may take.
 	firstTime = 2 * time.Second
 	// smallBody is how much of a body is read before it needs one of maxBodies places: most alerts need
-	// none. Of those that only say that they are signed, maxBodies are each source's, and a quarter of
-	// that is each address's; who has sent the secret has places of their own.
+	// none. Unverified senders share maxBodies per source and a quarter of that per address. Senders with the
+	// secret have their own.
 	smallBody = 64 << 10
 	maxBodies = 16
 	// maxAge is how old a signed time may be, and how far ahead: as long as Slack's
@@ -91,8 +91,11 @@ type Config struct {
 	// Accept makes a notice durable; nil means that it is. Notices with the same ID are
 	// one: what is sent again within the time of a signature has the same. Required.
 	Accept func(ctx context.Context, n notice.Notice) error
-	Log    *slog.Logger     // default: nothing is logged
-	Now    func() time.Time // default time.Now
+	// Address is where a request comes from, as limits count it. The default is the host that it comes from,
+	// which is the proxy where there is one.
+	Address func(*http.Request) string
+	Log     *slog.Logger     // default: nothing is logged
+	Now     func() time.Time // default time.Now
 }
 
 // Handler serves the hooks. It is safe for concurrent use.
@@ -109,6 +112,12 @@ type Handler struct {
 func New(cfg Config) (*Handler, error) {
 	if cfg.Accept == nil {
 		return nil, errors.New("hook: nobody takes the alerts: set Config.Accept")
+	}
+	if cfg.Address == nil {
+		cfg.Address = func(r *http.Request) string {
+			host, _, _ := net.SplitHostPort(r.RemoteAddr)
+			return host
+		}
 	}
 	for s, secret := range cfg.Secrets {
 		if err := Check(s, secret); err != nil {
@@ -269,7 +278,7 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request, s notice.Source, 
 	_ = line.SetReadDeadline(time.Now().Add(readTime))
 	body, err := io.ReadAll(io.LimitReader(in, smallBody))
 	if err == nil && len(body) == smallBody {
-		leave, ok := h.place(s, r.RemoteAddr, known)
+		leave, ok := h.place(s, h.cfg.Address(r), known)
 		if !ok {
 			return nil, &refusal{http.StatusServiceUnavailable, "Too many alerts come in at this moment: try again.", time.Second, "too many at once"}
 		}
@@ -288,8 +297,7 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request, s notice.Source, 
 }
 
 // place takes a place for a long body; leave gives it back.
-func (h *Handler) place(s notice.Source, from string, known bool) (leave func(), ok bool) {
-	host, _, _ := net.SplitHostPort(from)
+func (h *Handler) place(s notice.Source, host string, known bool) (leave func(), ok bool) {
 	limits := map[string]int{"of " + string(s): maxBodies, "from " + host: maxBodies / 4}
 	if known {
 		limits = map[string]int{"with the secret of " + string(s): maxBodies}
