@@ -11,7 +11,7 @@ import (
 )
 
 // ours are the directories that the product keeps secrets in.
-var ours = strings.Fields(`/.config/countersign/ /etc/countersign/ /var/lib/countersign/ /.local/share/countersign/`)
+var ours = strings.Fields(`/.config/countersign/ /etc/countersign/ /var/lib/countersign/ /.local/share/countersign/ /countersign/hooks/ /countersign-witness/state/`)
 
 // Files are the product's own files with secrets, by their directory and name: the programs beside the
 // bot make them in a directory that their operator names, usually this one.
@@ -111,8 +111,7 @@ func Ours(p string) bool {
 	return slices.ContainsFunc(ours, func(d string) bool { return strings.Contains(in, d) }) ||
 		slices.ContainsFunc(Files, func(f string) bool {
 			return strings.HasSuffix(in, "/"+f+"/") || strings.HasSuffix(in, "/"+path.Dir(f)+"/") && path.Dir(f) != "countersign"
-		}) ||
-		strings.Contains(in, "/countersign-witness/state/")
+		})
 }
 
 func publicPEM(base string) bool {

@@ -51,7 +51,7 @@ func Read() (Env, File, error) {
 	if err == nil {
 		err = fromFiles(f.variables())
 	}
-	for _, p := range e.files(f) {
+	for _, p := range append(e.files(f), e.DataDir, e.Config) {
 		if strings.ContainsAny(p, patternChars) && err == nil {
 			err = Errorf("%s can't be kept secret: rename it, without %s in its path", p, patternChars)
 		}

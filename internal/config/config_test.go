@@ -260,6 +260,7 @@ func TestWhatTheConfigurationNamesAsSecretIsNeitherShownNorRead(t *testing.T) {
 	f.Targets = map[string]TargetConfig{"web-1": {Identities: []string{filepath.Join(dir, "identity")}}}
 	f.OnCall = map[string]OnCallConfig{"cal": {Kind: "ical", URL: "https://calendar.example.com/ical/private-0a1b2c3d4e5f6071/basic.ics"}}
 	f.Alerts.Hooks = map[notice.Source]alerts.Hook{"generic": {SecretEnv: "HOOK_SECRET"}}
+	f.Targets["web-2"] = TargetConfig{Identities: []string{"ssh-key"}}
 	f.Tools.Plugins = []PluginConfig{{Path: "/opt/p", Env: []string{"PLUG_TOKEN"}}}
 	if err := fromFiles(f.variables()); err != nil {
 		t.Fatal(err)
@@ -270,10 +271,29 @@ func TestWhatTheConfigurationNamesAsSecretIsNeitherShownNorRead(t *testing.T) {
 			t.Errorf("%s may be read: %q", name, places)
 		}
 	}
+	if here, err := filepath.Abs("ssh-key"); err != nil || !slices.Contains(places, here) || !slices.Contains(places, filepath.Join(dir, "ssh-key")) {
+		t.Errorf("a relative path isn't protected where it may be opened: %q", places)
+	}
 	show := redact.New(e.Secrets(f)...).Redact
 	for _, secret := range append(slices.Sorted(maps.Values(held)), "plug-token-value", "oidc-secret-value", "store-password", f.OnCall["cal"].URL, "private-0a1b2c3d4e5f6071") {
 		if got := show("it is " + secret + " as printed"); strings.Contains(got, secret) {
 			t.Errorf("shown: %s", got)
+		}
+	}
+}
+
+// TestWhatAnAddressNamesInTheOpenIsNoSecret: options and names of databases stand in logs all day.
+func TestWhatAnAddressNamesInTheOpenIsNoSecret(t *testing.T) {
+	for address, want := range map[string][]string{
+		"postgres://u:pw-of-the-store@h/countersign_prod_2024?sslmode=verify-full&application_name=countersign&sslpassword=hush": {"pw-of-the-store", "hush"},
+		"postgres://u:pw-of-the-store@h1:5432,h2:5432/db?sslmode=verify-full":                                                    {"pw-of-the-store"},
+		"postgres://h/db": nil,
+	} {
+		if want != nil {
+			want = append(want, address)
+		}
+		if got := addressSecrets(address, false); !slices.Equal(got, want) {
+			t.Errorf("%s: %q", address, got)
 		}
 	}
 }

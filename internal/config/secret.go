@@ -65,7 +65,9 @@ func (e Env) files(f File) []string {
 			}
 			name = filepath.Join(dir, rest)
 		}
-		out = append(out, e.Beside(name))
+		if out = append(out, name); !filepath.IsAbs(name) {
+			out = append(out, e.Beside(name)) // who opens it says which
+		}
 	}
 	for _, name := range append(f.variables(), SecretNames...) {
 		out = append(out, os.Getenv(name+"_FILE"))
@@ -108,14 +110,14 @@ func (e Env) Secrets(f File) []string {
 			out = append(out, token) // of "Bearer <token>"
 		}
 	}
-	out = append(out, addressSecrets(e.Store.Reveal())...)
+	out = append(out, addressSecrets(e.Store.Reveal(), false)...)
 	for _, name := range f.variables() {
 		if os.Getenv(name+"_FILE") != "" || slices.Contains(f.secretVariables(), name) || namesSecret(name) {
 			out = append(out, os.Getenv(name))
 		}
 	}
 	for _, u := range marked(reflect.ValueOf(f), "url", "") {
-		out = append(out, addressSecrets(u)...)
+		out = append(out, addressSecrets(u, true)...)
 	}
 	for _, name := range e.files(f) {
 		out = append(out, content(name)...)
@@ -130,7 +132,7 @@ func namesSecret(name string) bool {
 
 const (
 	maxSecretFile = 64 << 10
-	minLine       = 16 // bytes of a line of a key that is looked for by itself
+	minLine       = 16 // bytes of a line of a key that is looked for on its own line
 )
 
 // content are the values of a file: the whole of it, and each line.
@@ -152,22 +154,30 @@ func content(name string) []string {
 	return out
 }
 
-// addressSecrets are the parts of an address that let in whoever has them: its password, the values of
-// its query, and long parts of its path that look made by a machine.
-func addressSecrets(address string) []string {
+// addressSecrets are the parts of an address that let in whoever has them: its password, and values of its
+// query and with path parts of its path that are named as secrets or look made by a machine.
+func addressSecrets(address string, path bool) []string {
 	u, err := url.Parse(address)
-	if err != nil {
-		return nil
+	if err != nil { // Postgres takes several hosts
+		user, rest, _ := strings.Cut(address, "@")
+		if u, err = url.Parse(user + "@" + rest[max(0, strings.IndexAny(rest, "/?")):]); err != nil {
+			return nil
+		}
 	}
+	made := func(s string) bool { return len(s) >= minLine && strings.ContainsAny(s, "0123456789") }
 	var out []string
 	if password, ok := u.User.Password(); ok {
 		out = append(out, password)
 	}
-	for _, values := range u.Query() {
-		out = append(out, values...)
+	for name, values := range u.Query() {
+		for _, v := range values {
+			if namesSecret(name) || made(v) {
+				out = append(out, v)
+			}
+		}
 	}
 	for part := range strings.SplitSeq(u.EscapedPath(), "/") {
-		if len(part) >= minLine && strings.ContainsAny(part, "0123456789") {
+		if path && made(part) {
 			out = append(out, part)
 		}
 	}
