@@ -16,7 +16,6 @@ const (
 	sayStillWorking  = "I'm still working, so I haven't started that. Try again when I'm done, or say `stop` first."
 	sayNotByToken    = "A token can't approve or deny. Sign in to the console and press the button on the card."
 	sayBotsDecide    = "Bots can't decide."
-	sayStranger      = "I only work for people in this organization, so your press changes nothing."
 	sayQuestionOver  = "That question is closed."
 	sayAnswered      = "That question was already answered."
 	sayThanks        = "Thank you. The workflow continues."

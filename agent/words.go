@@ -378,9 +378,6 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 	if c.From.Bot {
 		return chat.Answer{Notice: sayBotsDecide}, true, nil
 	}
-	if c.From.Stranger {
-		return chat.Answer{Notice: sayStranger}, true, nil
-	}
 	if c.ID == "" || c.Thread == "" {
 		return chat.Answer{}, true, errors.New("agent: a click needs an id and a thread")
 	}

@@ -67,9 +67,6 @@ type User struct {
 	// standing the network could not tell. They are never approvers unless their
 	// own id is named.
 	Outside bool `json:"outside,omitempty"`
-	// Stranger marks somebody of another organisation: the bot does not work for them, and
-	// they end nothing.
-	Stranger bool `json:"stranger,omitempty"`
 }
 
 // File is a text file that came with a message, or that goes with a post.

@@ -166,7 +166,7 @@ func (a *Adapter) answer(ctx context.Context, p pressed, word, words string) (st
 			q.Within = here
 		}
 		o, err := a.overview(ctx, p, q)
-		return waiting(o, here), err
+		return waiting(o), err
 	case runWord:
 		thread, answer, err := a.cfg.Desk.Run(ctx, q, words)
 		if err != nil || thread == "" {
@@ -211,13 +211,9 @@ func busy(o chat.Overview) string {
 	return b.String()
 }
 
-func waiting(o chat.Overview, here string) string {
+func waiting(o chat.Overview) string {
 	var b strings.Builder
 	for _, w := range o.Approvals {
-		// Others' requests are shown where they were made, not elsewhere.
-		if !w.Mine && !strings.HasPrefix(string(w.Thread), here) {
-			continue
-		}
 		who := "you may decide"
 		if !w.Mine {
 			who = "others decide"

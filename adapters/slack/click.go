@@ -98,7 +98,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 	wg.Go(func() { s = a.people.who(ctx, p.user.ID) })
 	wg.Go(func() { groups = a.people.groupsOf(ctx, p.user.ID) })
 	wg.Wait()
-	if p.user.TeamID != "" && p.user.TeamID != me.team || s.foreign {
+	if a.stranger(p.user.TeamID, s) {
 		return chat.Answer{Notice: sayStrangerDoes}, nil
 	}
 	from := chat.User{ID: userID(me.team, p.user.ID), Name: s.name, Bot: s.bot, Outside: s.outside}
@@ -161,7 +161,7 @@ func (a *Adapter) openEditor(ctx context.Context, p pressed, cb slackapi.Interac
 	say := func(s string) {
 		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, s) })
 	}
-	if p.user.TeamID != "" && p.user.TeamID != a.self().team || a.people.who(ctx, p.user.ID).foreign {
+	if a.stranger(p.user.TeamID, a.people.who(ctx, p.user.ID)) {
 		say(sayStrangerDoes)
 		return
 	}

@@ -23,13 +23,18 @@ func (a *Adapter) inquiry(ctx context.Context, user, within, here string, id cha
 	me := a.self()
 	s := a.people.who(ctx, user)
 	q := chat.Inquiry{
-		ID: id, From: chat.User{ID: userID(me.team, user), Name: orElse(s.name, user), Bot: s.bot, Outside: s.outside, Stranger: s.foreign},
+		ID: id, From: chat.User{ID: userID(me.team, user), Name: orElse(s.name, user), Bot: s.bot, Outside: s.outside},
 		Within: within, Here: here,
 	}
 	if !s.outside {
 		q.Groups = a.people.groupsOf(ctx, user)
 	}
 	return q
+}
+
+// stranger reports whether somebody is of another workspace, as a press or command or their profile says.
+func (a *Adapter) stranger(team string, s standing) bool {
+	return team != "" && team != a.self().team || s.foreign
 }
 
 // onCommand answers /countersign. Slack has its acknowledgement already.
@@ -52,7 +57,7 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 	if a.cfg.Desk == nil || word == "help" || word == "" {
 		return commandHelp, nil
 	}
-	if c.TeamID != "" && c.TeamID != me.team || a.people.who(ctx, c.UserID).foreign {
+	if a.stranger(c.TeamID, a.people.who(ctx, c.UserID)) {
 		return sayStrangerDoes, nil
 	}
 	switch word {
@@ -76,7 +81,7 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 		if err != nil {
 			return "", err
 		}
-		return a.approvals(o, channel), nil
+		return a.approvals(o), nil
 	case "run":
 		_, words, _ := strings.Cut(strings.TrimSpace(c.Text), " ")
 		thread, answer, err := a.cfg.Desk.Run(ctx, a.inquiry(ctx, c.UserID, channel, channel, id), words)
@@ -115,13 +120,9 @@ func (a *Adapter) busy(o chat.Overview) string {
 	return b.String()
 }
 
-func (a *Adapter) approvals(o chat.Overview, channel string) string {
+func (a *Adapter) approvals(o chat.Overview) string {
 	var b strings.Builder
 	for _, w := range o.Approvals {
-		// Others' requests are shown where they were made, not elsewhere.
-		if !w.Mine && !strings.HasPrefix(string(w.Thread), channel) {
-			continue
-		}
 		who := "you may decide"
 		if !w.Mine {
 			who = "others decide"
@@ -197,7 +198,8 @@ func (a *Adapter) publishHome(user string) {
 	}
 	if q.From.Outside {
 		// A guest sees what waits for them, and a stranger nothing.
-		o = chat.Overview{Approvals: slices.DeleteFunc(slices.Clone(o.Approvals), func(w chat.Waiting) bool { return !w.Mine || q.From.Stranger })}
+		foreign := a.people.who(ctx, user).foreign
+		o = chat.Overview{Approvals: slices.DeleteFunc(slices.Clone(o.Approvals), func(w chat.Waiting) bool { return !w.Mine || foreign })}
 	}
 	blocks := blockkit.Home(o, a.link, a.now())
 	err = a.pace.do(ctx, "home", scribe.Quiet, func(ctx context.Context) error {

@@ -209,7 +209,7 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 	if err != nil || !forUs {
 		return false, err
 	}
-	if m.userTeam != "" && m.userTeam != m.team && m.userTeam != me.team || m.user != "" && a.people.who(ctx, m.user).foreign {
+	if m.userTeam != "" && m.userTeam != m.team && m.userTeam != me.team || m.bot == "" && m.user != "" && a.people.who(ctx, m.user).foreign {
 		a.recent.add(id) // its other event says no second time
 		a.background.Add("notice/"+m.user, func() {
 			a.whisper(th, m.user, sayStranger)

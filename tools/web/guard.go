@@ -14,9 +14,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"countersign/internal/publicnet"
 	"golang.org/x/net/idna"
 
+	"countersign/internal/publicnet"
 	"countersign/tools"
 )
 
