@@ -75,7 +75,7 @@ func full() *office {
 			Approvals: []chat.Waiting{
 				{Thread: here, ID: "a1", Title: "rm -rf /tmp/x `id`", Level: "high", Target: "web1", Expires: until},
 				{Thread: elsewhere, ID: "a2", Title: "reboot", Level: "critical", Target: "db1", Expires: until, Mine: true},
-				{Thread: elsewhere, ID: "a3", Title: "not for these eyes", Level: "low", Target: "db2", Expires: until},
+				{Thread: elsewhere, ID: "a3", Title: "asked for elsewhere", Level: "low", Target: "db2", Expires: until},
 			},
 			Sessions: []chat.Session{{Thread: here, Name: "build", State: "idle", Attach: "tmux attach -t build"}},
 		},
@@ -96,7 +96,7 @@ func TestCommands(t *testing.T) {
 		{"an unknown word", "`dance` now", nil, []string{"Unknown command", "dance", "/countersign status"}, nil, ""},
 		{"status", "status", nil, []string{"running uptime <!here>", link}, nil, "slack:T1:C1:"},
 		{"status when idle", "status", func(o *office) { o.overview = chat.Overview{} }, []string{"Idle"}, nil, "slack:T1:C1:"},
-		{"approvals", "approvals", nil, []string{"HIGH", "web1", "rm -rf /tmp/x", "others decide", "03:04:05", "CRITICAL", "reboot", "you may decide"}, []string{"not for these eyes"}, "slack:T1:"},
+		{"approvals", "approvals", nil, []string{"HIGH", "web1", "rm -rf /tmp/x", "others decide", "03:04:05", "CRITICAL", "reboot", "you may decide", "asked for elsewhere"}, nil, "slack:T1:"},
 		{"no approvals", "approvals", func(o *office) { o.overview = chat.Overview{} }, []string{"Nothing is waiting"}, nil, "slack:T1:"},
 		{"sessions", "sessions", nil, []string{"build", "idle", "tmux attach -t build", link}, nil, "slack:T1:C1:"},
 		{"no sessions", "sessions", func(o *office) { o.overview = chat.Overview{} }, []string{"No thread in this channel"}, nil, "slack:T1:C1:"},

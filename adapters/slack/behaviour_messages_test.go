@@ -86,7 +86,8 @@ func TestWhatIsHeard(t *testing.T) {
 				s.t.Errorf("the event is %+v", ev)
 			}
 			s.say(slackfake.Message{Channel: "CALERT", BotID: "BOTHER", Subtype: "bot_message", Text: "me too"})
-		}, []string{"disk full"}},
+			s.say(slackfake.Message{Channel: "CALERT", BotID: "BALERT", User: "UEXT", Text: "of a partner"})
+		}, []string{"disk full", "of a partner"}},
 		{"joins and topics are not read", func(s *scene) {
 			ts := s.mention("", "a")
 			s.say(slackfake.Message{Subtype: "channel_join", Text: "<@UALICE> has joined"})

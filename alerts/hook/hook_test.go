@@ -497,3 +497,41 @@ func TestStrangersShutNobodyOut(t *testing.T) {
 		}
 	}
 }
+
+// TestBehindAProxyEachSenderHasPlacesOfTheirOwn: who fills up theirs shuts out nobody else.
+func TestBehindAProxyEachSenderHasPlacesOfTheirOwn(t *testing.T) {
+	h, err := hook.New(hook.Config{
+		Secrets: map[notice.Source]redact.Secret{notice.Grafana: secret}, Accept: func(context.Context, notice.Notice) error { return nil },
+		Address: func(r *http.Request) string { return r.Header.Get("X-Forwarded-For") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(from string, body io.Reader) int {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, hook.Path+"grafana", body)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Grafana-Alerting-Signature", "00")
+		r.Header.Set("X-Grafana-Alerting-Signature-Timestamp", "1")
+		r.Header.Set("X-Forwarded-For", from)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	long := strings.Repeat(" ", 100<<10)
+	var ends sync.WaitGroup
+	for range 4 {
+		slow, in := io.Pipe()
+		ends.Go(func() { ask("198.51.100.1", slow) })
+		defer ends.Wait()
+		defer func() { _ = in.Close() }()
+		if _, err := in.Write([]byte(long)); err != nil { // more than is read without a place
+			t.Fatal(err)
+		}
+	}
+	if got := ask("198.51.100.1", strings.NewReader(long)); got != http.StatusServiceUnavailable {
+		t.Errorf("one more of the same: %d", got)
+	}
+	if got := ask("198.51.100.2", strings.NewReader(long)); got == http.StatusServiceUnavailable {
+		t.Error("another sender is shut out")
+	}
+}

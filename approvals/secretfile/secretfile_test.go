@@ -8,7 +8,7 @@ import (
 
 func TestWhichFilesAreSecret(t *testing.T) {
 	for _, p := range []string{
-		"/home/a/.config/countersign/client.json", "/home/a/.config/countersign/hooks/claude", "/srv/xdg/countersign/client.json", "/etc/countersign/environment", "/etc/countersign/signer-token",
+		"/home/a/.config/countersign/client.json", "/home/a/.config/countersign/hooks/claude", "/Users/a/Library/Application Support/countersign/hooks/claude.json", "/srv/xdg/countersign/hooks/codex.json", "/srv/xdg/countersign/client.json", "/etc/countersign/environment", "/etc/countersign/signer-token",
 		"/etc/countersign-signer/ca", "/etc/countersign-signer", "/root/countersign-signer/ca", "/home/a/countersign-signer/token", "/home/a/countersign-signer/ca.next",
 		"/home/a/countersign-witness/key", "/home/a/countersign-witness/state/x", "/var/lib/countersign/countersign.db", "/home/a/.local/share/countersign/bot/key",
 		"/home/a/.gemini/oauth_creds.json", "/home/a/.codex/auth.json", "/home/a/.claude/.credentials.json", "/home/a/.claude.json", "/home/a/.config/gh/hosts.yml",

@@ -126,18 +126,19 @@ func signInLink(e config.Env, f config.File, base, name string, code func(key []
 }
 
 // operator is where the bot of this machine is, with a code of its operator's or of a person's.
-func operator(user string) (at, code string, err error) {
+func operator(user string) (at, own, code string, err error) {
 	e, f, err := config.Read()
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
 	kind := web.LoginCode
 	if user == "" {
 		kind = func(key []byte, _ string, now time.Time) string { return web.OperatorCode(key, now) }
 	}
-	link, err := signInLink(e, f, address.URL(e), user, kind)
+	own = address.URL(e)
+	link, err := signInLink(e, f, own, user, kind)
 	at, code, _ = strings.Cut(link, "/#code=")
-	return at, code, err
+	return at, own, code, err
 }
 
 // options fills in what this program is and does beside a bot.

@@ -197,7 +197,7 @@ func (k *explainer) judge(ctx context.Context, q Question) (policy.Input, policy
 	}
 	a.Locked = q.Lock == "enforced" && a.Pane == ""
 	if a.Kind == approvals.KindShell && a.Private() {
-		a.Env = map[string]string{approvals.ProcessFact: "as its plan makes it"}
+		a.Env = map[string]string{approvals.ProcessFact: "planned"}
 		text, _ := risk.Settle(k.rules.Engine.Judge, a.Text())
 		a.Dir = text.Dir
 	}

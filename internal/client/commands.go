@@ -24,9 +24,9 @@ import (
 	"countersign/internal/words"
 )
 
-// Operator is where the bot of this machine is, with a code for one request of its operator's, or one that
+// Operator is where the bot of this machine is, by the address for people and by its own, with a code for one request of its operator's, or one that
 // signs a person in once. It fails for whoever doesn't run the bot.
-type Operator func(user string) (address, code string, err error)
+type Operator func(user string) (address, own, code string, err error)
 
 // Commands are those that talk to a running bot.
 // version is the program's.
@@ -370,19 +370,24 @@ func decideCommand(style chat.ButtonStyle, operator Operator) *cobra.Command {
 	c.Flags().StringVar(&reason, "reason", "", "what the agent and the record are told; in solo mode, the target's name")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, out, where, link := cmd.Context(), cmd.OutOrStdout(), "on its card", ""
-		if a, err := Load(); err == nil {
-			where = "at " + a.URL
-			if at, code, err := operator(a.User); err == nil && at == a.URL && a.User != "" {
-				link = at + "/#code=" + code
-			}
-		}
 		f, ok := cmd.InOrStdin().(*os.File)
-		if ok = ok && term.IsTerminal(int(f.Fd())); !ok && (style == chat.StyleApprove || link == "") {
-			return config.Errorf("No terminal to ask on. Press the button %s, or run this on a terminal", where)
-		}
+		ok = ok && term.IsTerminal(int(f.Fd()))
 		in := bufio.NewReader(cmd.InOrStdin())
+		a, err := Load()
+		if err == nil {
+			where = "at " + a.URL
+		} else if at, _, _, err := operator(""); err == nil && ok { // it is the bot's machine, where nobody signed in
+			_, _ = fmt.Fprintf(out, "Your name at %s: ", at)
+			a.User, _ = in.ReadString('\n') // "" is none
+			a.URL, a.User = at, strings.TrimSpace(a.User)
+		}
+		if at, own, code, err := operator(a.User); err == nil && (a.URL == at || a.URL == own) && a.User != "" {
+			link = at + "/#code=" + code
+		}
+		if !ok && (style == chat.StyleApprove || link == "") {
+			return config.Errorf("no terminal to ask on; press the button %s, or run this on a terminal", where)
+		}
 		if link == "" {
-			var err error
 			_, _ = fmt.Fprintf(out, "Press the button %s, or paste your link to sign in here (%s login NAME prints one on the bot's machine): ", where, words.Program())
 			if link, err = in.ReadString('\n'); err != nil || strings.TrimSpace(link) == "" {
 				return errors.New("nothing was decided")
@@ -502,7 +507,7 @@ func tokensCommand(operator Operator) *cobra.Command {
 		Tokens []Token `json:"tokens"`
 	}
 	operate := func(ctx context.Context, in map[string]string) (got tokens, err error) {
-		at, code, err := operator("")
+		at, _, code, err := operator("")
 		if err != nil {
 			return got, err
 		}

@@ -78,7 +78,7 @@ func TestTheCommandLineIsAClient(t *testing.T) {
 	if got := ok("approvals", "show", first.ID); !strings.Contains(got, "    echo x >> "+ran+"\n") {
 		t.Errorf("show says\n%s", got)
 	}
-	refused("an approval is a person's", "approvals", "approve", first.ID)
+	refused("no terminal to ask on", "approvals", "approve", first.ID)
 	ok("send", "--thread", sent.Thread, "approve "+first.ID)
 	eventually(t, "the refusal of a vote by a token", func() bool { return strings.Contains(ok("show", sent.Thread), "A token can't approve or deny") }, func() string { return ok("show", sent.Thread) })
 	decides := func(env []string, link bool, say string, args ...string) string {
