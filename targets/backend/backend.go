@@ -416,8 +416,8 @@ func (s Spec) Bound(argv []string) []string {
 	return append([]string{"sh", "-c", bounds, "sh"}, argv...)
 }
 
-// Confined is the Spec as it is started under a lock with System: in "/" unless it names paths, and with the environment
-// of an account that has no home directory.
+// Confined is the Spec as it is started under a lock with System: in "/" unless it names paths, with the environment
+// of an account that has no home directory, and with what Env has besides.
 func (s Spec) Confined(c Caps) Spec {
 	if s.Lock == nil || !s.Lock.System {
 		return s
@@ -426,6 +426,13 @@ func (s Spec) Confined(c Caps) Spec {
 		s.Dir, s.DirID = "/", ""
 	}
 	c.Home = "/nonexistent"
-	s.Env = Environ(c)
+	env := Environ(c)
+	for _, kv := range s.Env {
+		name, _, _ := strings.Cut(kv, "=")
+		if !slices.ContainsFunc(env, func(known string) bool { return strings.HasPrefix(known, name+"=") }) {
+			env = append(env, kv)
+		}
+	}
+	s.Env = env
 	return s
 }

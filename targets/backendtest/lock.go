@@ -499,6 +499,14 @@ func lockedStreams(t *testing.T, h held) {
 			t.Errorf("%q %q, want %q", out, errOut, want)
 		}
 	})
+	t.Run("system keeps what is added to the environment", func(t *testing.T) {
+		_, out, errOut := sh(t, h, backend.Spec{Argv: []string{"env"}, Env: []string{"HOME=/home/x", "PATH=/tmp", "PGOPTIONS=a b", "PSQLRC=/dev/null"},
+			Lock: &backend.Lock{System: true}})
+		want := strings.Join(append(backend.Environ(backend.Caps{Home: "/nonexistent", User: h.user}), "PGOPTIONS=a b", "PSQLRC=/dev/null"), "\n") + "\n"
+		if out != want {
+			t.Errorf("%q %q, want %q", out, errOut, want)
+		}
+	})
 	t.Run("stdin", func(t *testing.T) {
 		in := strings.Repeat("0123456789abcde\n", 100_000)
 		_, out, _ := sh(t, h, backend.Spec{Shell: "sha256sum", Stdin: strings.NewReader(in), Lock: &backend.Lock{}})
