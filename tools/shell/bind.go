@@ -205,7 +205,7 @@ func (b *binder) bindNames(dir string, l named.List) {
 	}
 	b.statAll(all)
 	for _, f := range all {
-		b.by = f.Reader
+		b.by = f.Reader()
 		b.bindFile(f.Name, f.Use, made)
 	}
 	for _, c := range l.Code {
@@ -232,11 +232,11 @@ func (b *binder) candidates(dir string, l named.List) (bases []string, all []nam
 	}
 	for _, f := range l.Files {
 		if name := b.expandTilde(f.Name); path.IsAbs(name) {
-			all = append(all, named.File{Name: name, Use: f.Use, Reader: f.Reader})
+			all = append(all, named.File{Name: name, Use: f.Use, Readers: f.Readers})
 			continue
 		}
 		for _, base := range bases {
-			all = append(all, named.File{Name: b.absolute(base, f.Name), Use: f.Use, Reader: f.Reader})
+			all = append(all, named.File{Name: b.absolute(base, f.Name), Use: f.Use, Readers: f.Readers})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b named.File) int { return int(a.Use) - int(b.Use) })

@@ -247,7 +247,8 @@ func TestANamedPipeIsNotReadUnasked(t *testing.T) {
 	reg := registry(t, shell.New(shell.Config{Target: local.New(local.Options{Dir: dir}), Dir: dir}))
 	for command, read := range map[string]bool{
 		"cat file": true, "cat pipe": false, "head -n 1 " + dir + "/pipe": false, "cat link": false, "ls -l pipe": true, "stat pipe": true,
-		"cat /dev/null": true, "grep x file pipe": false,
+		"cat /dev/null": true, "grep x file pipe": false, "[ -p pipe ] && head -1 < pipe": false, "cat pipe; ls -l pipe": false, "head -1 < pipe; ls pipe": false,
+		"find ./pipe -exec wc -l {} +": false, "find pipe -newer file": true, "for f in pipe; do cat $f; ls $f; done": false, "ls pipe; stat pipe": true,
 	} {
 		if p, err := planOf(t, reg, "run_shell", command); err != nil || p.Action.Locked != read {
 			t.Errorf("%s: a read: %v, want %v; %v", command, p.Action.Locked, read, err)

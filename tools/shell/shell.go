@@ -476,7 +476,11 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (boo
 	if err != nil {
 		return true, err
 	}
-	l.Files = slices.DeleteFunc(l.Files, func(f named.File) bool { return slices.Contains(lookers, f.Reader) })
+	l.Files = slices.DeleteFunc(l.Files, func(f named.File) bool {
+		return !slices.ContainsFunc(f.Readers, func(by string) bool {
+			return !slices.Contains(lookers, by) || by == "find" && strings.Contains(text, "-exec")
+		})
+	})
 	opened := k.operands(l)
 	for i, st := range found {
 		switch p := st.Path; {

@@ -110,7 +110,7 @@ func (t *tool) bindAsLeft(b binding, before []approvals.Action, text string, cap
 		}
 		l := named.Find(string(s.Bytes))
 		for _, f := range l.Files {
-			if run := f.Use == named.Content && (f.Reader == "" || f.Reader == "." || imports.ByProgram(f.Reader) != imports.None); run {
+			if r := f.Reader(); f.Use == named.Content && (r == "" || r == "." || imports.ByProgram(r) != imports.None) {
 				continue
 			}
 			for _, dir := range append([]string{""}, l.Dirs...) {
@@ -126,7 +126,7 @@ func (t *tool) bindAsLeft(b binding, before []approvals.Action, text string, cap
 	for _, f := range l.Files {
 		for _, dir := range append([]string{""}, l.Dirs...) {
 			name := path.Clean(n.absolute(n.absolute(b.dir, dir), f.Name))
-			made := strings.Contains(f.Name, "/") && (f.Use == named.Data || f.Reader == "") && out[name] == "" && out[name+"/"] == ""
+			made := strings.Contains(f.Name, "/") && (f.Use == named.Data || f.Reader() == "") && out[name] == "" && out[name+"/"] == ""
 			if !made && !changed[name] && !below(name, changed) {
 				continue
 			}

@@ -37,8 +37,18 @@ type File struct {
 	// Name is as written, without quotes: relative, absolute, or beginning with "~/".
 	Name string
 	Use  Use
-	// Reader is the program that the name is passed to, "." for a sourced file; "" if unknown.
-	Reader string
+	// Readers are the programs that the name is passed to, "." for a sourced file; "" for a redirection, or if unknown.
+	Readers []string
+}
+
+// Reader returns the last program that the name is passed to, "" if none is known.
+func (f File) Reader() string {
+	for _, r := range slices.Backward(f.Readers) {
+		if r != "" {
+			return r
+		}
+	}
+	return ""
 }
 
 // Code is a program in the text itself (python3 -c), or a module that it loads.
@@ -646,8 +656,8 @@ func (f *finder) add(name string, use Use) {
 		if i >= 0 && use < f.list.Files[i].Use {
 			f.list.Files[i].Use = use
 		}
-		if i >= 0 && f.by != "" {
-			f.list.Files[i].Reader = f.by
+		if i >= 0 {
+			f.list.Files[i].Readers = append(f.list.Files[i].Readers, f.by)
 		}
 		return
 	}
@@ -656,7 +666,7 @@ func (f *finder) add(name string, use Use) {
 		return
 	}
 	f.seen[name] = len(f.list.Files)
-	f.list.Files = append(f.list.Files, File{name, use, f.by})
+	f.list.Files = append(f.list.Files, File{name, use, []string{f.by}})
 }
 
 // literal returns a word as the shell would read it if it has no expansions or patterns. A leading

@@ -2,6 +2,7 @@ package named
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -240,7 +241,7 @@ func FuzzIn(f *testing.F) {
 			seen[x.Name] = true
 		}
 		again := Find(text)
-		if !slices.Equal(l.Files, again.Files) || !slices.Equal(l.Dirs, again.Dirs) || l.Truncated != again.Truncated {
+		if !reflect.DeepEqual(l.Files, again.Files) || !slices.Equal(l.Dirs, again.Dirs) || l.Truncated != again.Truncated {
 			t.Fatalf("%q gives two lists", text)
 		}
 	})
