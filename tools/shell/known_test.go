@@ -8,7 +8,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"countersign/approvals"
 	"countersign/targets/backend"
@@ -27,6 +29,8 @@ type farLocked struct {
 	fail error
 	// printed, if not nil, is called when a command has printed something.
 	printed func()
+	// ended, if not nil, is called when a command has ended.
+	ended func()
 }
 
 type farFiles struct {
@@ -62,7 +66,21 @@ func (f *farLocked) Start(ctx context.Context, s backend.Spec) (backend.Process,
 	if f.printed != nil {
 		s.Stdout = printing{s.Stdout, f.printed}
 	}
-	return warranttest.Start(ctx, f.Target, s)
+	p, err := warranttest.Start(ctx, f.Target, s)
+	if err == nil && f.ended != nil {
+		p = ending{p, f.ended}
+	}
+	return p, err
+}
+
+type ending struct {
+	backend.Process
+	done func()
+}
+
+func (e ending) Wait() (backend.Result, error) {
+	defer e.done()
+	return e.Process.Wait()
 }
 
 // printing tells when something was written.
@@ -190,6 +208,54 @@ func TestAReadRunsInADirectoryThatWasReplaced(t *testing.T) {
 	}
 	if r := parse(t, toolstest.RunPlan(t.Context(), t, reg, p)); r.Stdout != "new\n" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Whoever looks at a name while the command runs is too late for what waits in a pipe.
+func TestAPipeOfAKnownDirectoryIsNotDrained(t *testing.T) {
+	f, reg, dir := far(t)
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("pipe", filepath.Join(dir, "way")); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(filepath.Join(dir, "pipe"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pipe.Close() }()
+	for _, command := range []string{"cat pipe", "head -n 1 way", "head -n 1 < " + dir + "/pipe", "cat plain pipe", "ls plain; cat pipe; ls pipe"} {
+		if _, err := pipe.WriteString("what waits\n"); err != nil {
+			t.Fatal(err)
+		}
+		f.slow = make(chan struct{})
+		looks := sync.OnceFunc(func() { close(f.slow) })
+		f.printed, f.ended = looks, looks
+		p, err := plan(t, reg, call(command))
+		if err != nil || !p.Action.Locked {
+			t.Fatalf("%s: %+v, %v", command, p.Action, err)
+		}
+		if out := toolstest.RunPlan(t.Context(), t, reg, p); out.Result.Tried == "" {
+			t.Errorf("%s: %+v", command, out)
+		}
+		if err := pipe.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		waits := make([]byte, len("what waits\n"))
+		if _, err := io.ReadFull(pipe, waits); err != nil {
+			t.Fatalf("%s drained it: %v", command, err)
+		}
+	}
+	f.slow, f.printed, f.ended = nil, nil, nil
+	for command, want := range map[string]string{"cat plain": "hello\n", "cat plain /dev/null": "hello\n", "echo x | cat /dev/stdin": "x\n", "[ -p pipe ] && cat link": "hello\n"} {
+		p, err := plan(t, reg, call(command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := parse(t, toolstest.RunPlan(t.Context(), t, reg, p)); r.Stdout != want {
+			t.Errorf("%s: %+v", command, r)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,13 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	if k.read && k.caps.Bash != "" {
 		// Exactly the shell that the proof is about, without startup files.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
+	}
+	if k.linksLater {
+		if spec.Shell != "" {
+			spec.Shell, spec.Argv = "", []string{"sh", "-c", k.args.Command}
+		}
+		opened := k.opened(k.args.Command)
+		spec.Argv = slices.Concat([]string{"sh", "-c", unlessPipe, "sh", strconv.Itoa(len(opened))}, opened, spec.Argv)
 	}
 	if k.runsCertified {
 		spec.Approval = string(approvals.UnderOf(ctx))

@@ -196,7 +196,7 @@ type call struct {
 	// known means that the directory was not looked at for this call.
 	known bool
 	// linksLater means that where its names lead is looked at while it runs, under a lock; until
-	// then nobody is shown what it prints.
+	// then nobody is shown what it prints. It doesn't start where one of them is a pipe (unlessPipe).
 	linksLater bool
 	// seen is where and when an approved call was looked at; zero for others.
 	seen   sight
@@ -346,7 +346,8 @@ func (t *tool) planKnown(ctx context.Context, c tools.Call, k call) (tools.Plan,
 		return tools.Plan{}, false
 	}
 	if _, far := t.cfg.Target.FS().(backend.Surveyor); far && k.caps.Lock.By != "" {
-		k.linksLater = len(named.Find(text).Files) > 0
+		files := named.Find(text).Files
+		k.linksLater = len(files) > 0 && len(files) <= maxFollowed
 	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
@@ -476,12 +477,7 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (boo
 	if err != nil {
 		return true, err
 	}
-	l.Files = slices.DeleteFunc(l.Files, func(f named.File) bool {
-		return !slices.ContainsFunc(f.Readers, func(by string) bool {
-			return !slices.Contains(lookers, by) || by == "find" && strings.Contains(text, "-exec")
-		})
-	})
-	opened := k.operands(l)
+	opened := k.opened(text)
 	for i, st := range found {
 		switch p := st.Path; {
 		case p == "", slices.Contains(streams, names[i]):
@@ -492,8 +488,30 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (boo
 	return false, nil
 }
 
+// opened are the absolute paths that programs of a text may open.
+func (k *call) opened(text string) []string {
+	l := named.Find(text)
+	l.Files = slices.DeleteFunc(l.Files, func(f named.File) bool {
+		return !slices.ContainsFunc(f.Readers, func(by string) bool {
+			return !slices.Contains(lookers, by) || by == "find" && strings.Contains(text, "-exec")
+		})
+	})
+	return slices.DeleteFunc(k.operands(l), func(name string) bool { return slices.Contains(streams, name) })
+}
+
 // lookers are programs that look at a file without opening it.
 var lookers = []string{"ls", "stat", "readlink", "realpath", "test", "[", "find", "du", "file", "namei", "lsof", "fuser", "df", "lsblk"}
+
+// unlessPipe starts a program unless what one of the names before it leads to is what [takes] reports.
+const unlessPipe = `n=$1
+while shift && [ "$n" -gt 0 ]; do
+  [ -p "$1" ] && exit 125
+  c=
+  [ -c "$1" ] && c=1 && for d in /dev/null /dev/zero /dev/full /dev/random /dev/urandom; do [ "$1" -ef "$d" ] && c=; done
+  [ -n "$c" ] && exit 125
+  n=$((n - 1))
+done
+exec "$@"`
 
 // takes reports whether reading takes something away from others: what waits in a named pipe, or what somebody types.
 func takes(st backend.FileInfo) bool {
