@@ -393,15 +393,20 @@ func Environ(c Caps) []string {
 }
 
 // bounds runs a program within the limits of Spec.Bounded: a quarter of the memory that is free on the machine or left
-// of the container, and two minutes of processor time.
+// of the container, but 256 MB, and two minutes of processor time.
 const bounds = `{
   echo 1000 >/proc/$$/oom_score_adj
   m=4194304
   while read -r k v u; do [ "$k" = MemAvailable: ] && [ "$((v / 4))" -lt "$m" ] && m=$((v / 4)); done </proc/meminfo
-  read -r k </sys/fs/cgroup/memory.max
-  read -r v </sys/fs/cgroup/memory.current
-  case $k$v in *[!0-9]* | "") ;; *) [ "$(((k - v) / 4096))" -lt "$m" ] && m=$(((k - v) / 4096)) ;; esac
-  [ "$m" -gt 65536 ] || m=65536
+  left() {
+    read -r k <"/sys/fs/cgroup/$1" && read -r v <"/sys/fs/cgroup/$2" || return
+    case $k$v in *[!0-9]*) return ;; esac
+    while read -r n c; do [ "$n" = "$4" ] && v=$((v - c)); done <"/sys/fs/cgroup/$3"
+    [ "$(((k - v) / 4096))" -lt "$m" ] && m=$(((k - v) / 4096))
+  }
+  left memory.max memory.current memory.stat inactive_file
+  left memory/memory.limit_in_bytes memory/memory.usage_in_bytes memory/memory.stat total_inactive_file
+  [ "$m" -gt 262144 ] || m=262144
   ulimit -c 0
   ulimit -t 120
   ulimit -d "$m"

@@ -285,11 +285,23 @@ func free() uint64 {
 		n, nerr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 		return n, err == nil && nerr == nil
 	}
-	for _, names := range [][2]string{{"memory.max", "memory.current"}, {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}} {
+	for _, names := range [][4]string{
+		{"memory.max", "memory.current", "memory.stat", "inactive_file"},
+		{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"},
+	} {
 		all, ok := number(names[0])
-		if used, ok2 := number(names[1]); ok && ok2 {
-			most = min(most, all-min(all, used))
+		used, ok2 := number(names[1])
+		if !ok || !ok2 {
+			continue
 		}
+		stat, _ := os.ReadFile("/sys/fs/cgroup/" + names[2])
+		for line := range strings.Lines(string(stat)) { // the kernel gives back what it keeps of files
+			if rest, ok := strings.CutPrefix(line, names[3]+" "); ok {
+				n, _ := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
+				used -= min(used, n)
+			}
+		}
+		most = min(most, all-min(all, used))
 	}
 	return most
 }

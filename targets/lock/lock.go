@@ -137,12 +137,12 @@ const (
 )
 
 // Memory is the bound of a process' data where that much memory is free, in bytes: a quarter of it, so that a pipeline
-// of a few leaves something to others.
+// of a few leaves something to others, but what a Go program maps at its start.
 func Memory(l backend.Lock, free uint64) uint64 {
-	const least = 64 << 20
+	const least = 256 << 20
 	most := uint64(MaxMemory)
 	if l.Files {
-		most = 256 << 20
+		most = least
 	}
 	return max(least, min(most, free/4))
 }

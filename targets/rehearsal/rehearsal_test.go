@@ -26,14 +26,15 @@ func TestThisMachineRehearses(t *testing.T) {
 // short is this machine with little memory.
 type short struct {
 	*local.Target
-	meminfo string
+	dir string // has meminfo and what a cgroup of the second version says
 }
 
 func (s short) Start(ctx context.Context, spec backend.Spec) (backend.Process, error) {
 	if err := spec.Permitted(); err != nil {
 		return nil, err
 	}
-	spec.Argv = append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /proc/meminfo && exec "$@"`, s.meminfo}, spec.Argv...)
+	const with = `mount --bind "$0/meminfo" /proc/meminfo && mount --bind "$0" /sys/fs/cgroup && exec "$@"`
+	spec.Argv = append([]string{"unshare", "--mount", "sh", "-c", with, s.dir}, spec.Argv...)
 	return warranttest.Start(ctx, s.Target, spec)
 }
 
@@ -41,14 +42,28 @@ func TestNothingIsRehearsedWhereMemoryIsShort(t *testing.T) {
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "only root can make a view of the files")
 	}
-	file := filepath.Join(t.TempDir(), "meminfo")
-	if err := os.WriteFile(file, []byte("MemTotal: 8000000 kB\nMemAvailable:   400000 kB\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	helper := filepath.Join(backendtest.Helper(t), "countersign-lock")
-	target := short{local.New(local.Options{Launcher: []string{helper}}), file}
-	_, err := rehearsal.Run(t.Context(), target, warranttest.Rules, rehearsal.Spec{Argv: []string{"touch", "/tmp/ran"}, Dir: "/", Env: []string{"PATH=" + backend.SearchPath}})
-	if none, ok := errors.AsType[rehearsal.NoneError](err); !ok || none.Why != "memory is short on this target" {
-		t.Error(err)
+	for _, tc := range []struct {
+		rule string
+		says map[string]string
+		want string
+	}{
+		{"a small machine", map[string]string{"meminfo": "MemTotal: 8000000 kB\nMemAvailable:   400000 kB"}, "memory is short on this target"},
+		{"a full container", map[string]string{"meminfo": "MemAvailable: 8000000 kB", "memory.max": "4294967296", "memory.current": "4200000000"},
+			"memory is short on this target"},
+		{"a container that keeps files", map[string]string{"meminfo": "MemAvailable: 8000000 kB", "memory.max": "4294967296", "memory.current": "4200000000",
+			"memory.stat": "inactive_file 4000000000"}, ""},
+	} {
+		dir := t.TempDir()
+		for name, text := range tc.says {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		target := short{local.New(local.Options{Launcher: []string{helper}}), dir}
+		_, err := rehearsal.Run(t.Context(), target, warranttest.Rules, rehearsal.Spec{Argv: []string{"touch", "/tmp/ran"}, Dir: "/", Env: []string{"PATH=" + backend.SearchPath}})
+		if none, ok := errors.AsType[rehearsal.NoneError](err); tc.want == "" && err != nil || tc.want != "" && (!ok || none.Why != tc.want) {
+			t.Errorf("%s: %v", tc.rule, err)
+		}
 	}
 }

@@ -27,12 +27,16 @@ no() { printf 'x %s\0' "$1"; exit 1; }
 # Where memory gets short, the kernel ends this first, and there is none where it is short already.
 echo 1000 2>/dev/null >/proc/self/oom_score_adj || no oom
 free=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
-for d in /sys/fs/cgroup/memory/memory.limit_in_bytes:/sys/fs/cgroup/memory/memory.usage_in_bytes /sys/fs/cgroup/memory.max:/sys/fs/cgroup/memory.current; do
-  limit=$(cat "${d%:*}" 2>/dev/null) && used=$(cat "${d#*:}" 2>/dev/null) || continue
-  case $limit in max | ?????????????????*) continue ;; esac
-  left=$(((limit - used) / 1024))
+left() { # limit, use, statistics and what of them is cache
+  set -- "/sys/fs/cgroup/$1" "/sys/fs/cgroup/$2" "/sys/fs/cgroup/$3" "$4"
+  limit=$(cat "$1" 2>/dev/null) && used=$(cat "$2" 2>/dev/null) || return
+  case $limit in max | ?????????????????*) return ;; esac
+  cached=$(sed -n "s/^$4 //p" "$3" 2>/dev/null)
+  left=$(((limit - used + ${cached:-0}) / 1024))
   [ "$left" -ge "${free:-0}" ] || free=$left
-done
+}
+left memory/memory.limit_in_bytes memory/memory.usage_in_bytes memory/memory.stat total_inactive_file
+left memory.max memory.current memory.stat inactive_file
 [ "${free:-0}" -ge $((size / 512)) ] || no short
 # Cgroups bound the number of processes, since root has no other bound, and their memory together. Those of views
 # that were killed go.

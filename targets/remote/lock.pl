@@ -50,11 +50,12 @@ sub lines {
 # The bound of memory: a quarter of what is free on the machine or left of the container.
 sub share {
   my ($most) = sort { $a <=> $b } $memory * 4, map { /^MemAvailable:[^0-9]*([0-9]+)/ ? $1 * 1024 : () } lines("/proc/meminfo");
-  for (["memory.max", "memory.current"], ["memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"]) {
-    my ($all, $used) = map { lines("/sys/fs/cgroup/$_") } @$_;
-    $most = $all - $used if $used && $all =~ /^[0-9]/ && $all - $used < $most;
+  for (["memory.max", "memory.current", "memory.stat"], ["memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"]) {
+    my ($all, $used, @stat) = map { lines("/sys/fs/cgroup/$_") } @$_;
+    my ($cached) = sort { $b <=> $a } 0, map { /^(?:total_)?inactive_file ([0-9]+)/ } @stat; # the kernel gives that back
+    $most = $all - $used + $cached if $used && $all =~ /^[0-9]/ && $all - $used + $cached < $most;
   }
-  return int($most < 268435456 ? 67108864 : $most / 4);
+  return $most < 1073741824 ? 268435456 : int($most / 4);
 }
 
 # What is put on the program before it begins. It returns what the kernel reports to.

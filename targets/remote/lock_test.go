@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,6 +43,71 @@ func lockedBy(t *testing.T, by string, l *loop) *remote.Machine {
 		t.Fatalf("%+v, %v", caps.Lock, err)
 	}
 	return m
+}
+
+// scarce is a system with what a directory says of its memory.
+type scarce struct {
+	*loop
+	dir string
+}
+
+func (s scarce) Open(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (remote.Channel, error) {
+	const with = `mount --bind "$0/meminfo" /proc/meminfo && mount --bind "$0" /sys/fs/cgroup && exec "$@"`
+	return s.loop.Open(ctx, append([]string{"unshare", "--mount", "sh", "-c", with, s.dir}, argv...), stdin, stdout, stderr)
+}
+
+// What runs unasked has a quarter of the memory that is free, which the kernel's cache of files is, and what Go programs need to begin.
+func TestMemoryIsBoundedByWhatIsFree(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can mount what says how much memory is free")
+	}
+	v1, v2 := []string{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"}, []string{"memory.max", "memory.current", "memory.stat"}
+	for _, tc := range []struct {
+		rule, free string
+		files      []string
+		says       []string
+		want       string
+	}{
+		{"a machine", "8000000", nil, nil, "2000000"},
+		{"a small machine", "400000", nil, nil, "262144"},
+		{"a large machine", "64000000", nil, nil, "4194304"},
+		{"a container", "8000000", v2, []string{"4294967296", "1000000000", "file 1\n"}, "804435"},
+		{"a container with a full cache", "8000000", v2, []string{"4294967296", "4200000000", "anon 1\ninactive_file 4000000000\nactive_file 1\n"}, "999747"},
+		{"a container without a limit", "8000000", v2, []string{"max", "4200000000", ""}, "2000000"},
+		{"a container of the first version", "8000000", v1, []string{"4294967296", "4200000000", "inactive_file 1\ntotal_inactive_file 4000000000\n"}, "999747"},
+		{"no limit in the first version", "8000000", v1, []string{"9223372036854771712", "4200000000", "total_inactive_file 4000000000\n"}, "2000000"},
+	} {
+		dir := t.TempDir()
+		write := func(name, text string) {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("meminfo", "MemTotal: 99000000 kB\nMemAvailable: "+tc.free+" kB")
+		for i, name := range tc.files {
+			write(name, tc.says[i])
+		}
+		for _, by := range launchers {
+			o := remote.Options{Transport: scarce{newLoop(), dir}, Name: "scarce", OnlyLock: by, Slack: time.Millisecond}
+			if by == "helper" {
+				o.SearchFirst = backendtest.Helper(t)
+			}
+			m := remote.New(o)
+			t.Cleanup(m.Close)
+			for _, s := range []backend.Spec{{Lock: &backend.Lock{}}, {Bounded: true}} {
+				var out bytes.Buffer
+				s.Argv, s.Stdout, s.Stderr = []string{"sh", "-c", "ulimit -d"}, &out, &out
+				p, err := warranttest.Start(t.Context(), m, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.Wait(); err != nil || strings.TrimSpace(out.String()) != tc.want {
+					t.Errorf("%s, %s, locked %v: %q, want %s; %v", tc.rule, by, s.Lock != nil, out.String(), tc.want, err)
+				}
+			}
+		}
+	}
 }
 
 // Each launcher locks as the best one does.
