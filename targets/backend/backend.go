@@ -393,7 +393,8 @@ func Environ(c Caps) []string {
 }
 
 // bounds runs a program within the limits of Spec.Bounded: a quarter of the memory that is free on the machine or left
-// of the container, but 256 MB, and two minutes of processor time.
+// of the container, but 256 MB, and two minutes of processor time. A shell counts the size of core dumps in blocks: the
+// limit of 1 byte, which a lock sets, can't be written.
 const bounds = `{
   echo 1000 >/proc/$$/oom_score_adj
   m=4194304
@@ -408,7 +409,8 @@ const bounds = `{
   left memory/memory.limit_in_bytes memory/memory.usage_in_bytes memory/memory.stat total_inactive_file
   [ "$m" -gt 262144 ] || m=262144
   ulimit -c 0
-  ulimit -t 120
+  ulimit -St 120
+  ulimit -Ht 125
   ulimit -d "$m"
 } 2>/dev/null
 exec "$@"`

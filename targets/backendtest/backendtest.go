@@ -170,9 +170,9 @@ func processes(t *testing.T, tgt backend.Target) {
 	}
 
 	t.Run("what is bounded", func(t *testing.T) {
-		res, out, _ := sh(t, tgt, backend.Spec{Argv: []string{"sh", "-c", "ulimit -t; ulimit -c; ulimit -d; cat /proc/self/oom_score_adj; exit 4"}, Bounded: true})
-		var seconds, core, memory, score int
-		if n, err := fmt.Sscan(out, &seconds, &core, &memory, &score); n != 4 || res.Code != 4 || seconds != 120 || core != 0 || memory > 4<<20 || memory < 1<<16 || score != 1000 {
+		res, out, _ := sh(t, tgt, backend.Spec{Argv: []string{"sh", "-c", "ulimit -t; ulimit -Ht; ulimit -c; ulimit -d; cat /proc/self/oom_score_adj; exit 4"}, Bounded: true})
+		var seconds, most, core, memory, score int
+		if n, err := fmt.Sscan(out, &seconds, &most, &core, &memory, &score); n != 5 || res.Code != 4 || seconds != 120 || most != 125 || core != 0 || memory > 4<<20 || memory < 1<<18 || score != 1000 {
 			t.Errorf("%+v %q %v", res, out, err)
 		}
 	})

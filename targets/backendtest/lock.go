@@ -117,7 +117,7 @@ func Reads() []string {
 		"printf '%s\\n' a b c | sort -r", "cat <<EOF\nhere\nEOF\ntrue", "ulimit -a >/dev/null", "nproc", "uptime", "lscpu | head -2",
 		"cat /proc/meminfo | head -2", "ls /proc/1/ 2>/dev/null | head -2; true",
 		bounded + "test \"$(cat /proc/self/oom_score_adj)\" = 1000", bounded + "sh -c 'ulimit -c | grep -qx 0; cat /proc/self/limits' | grep -Eq '^Max core file size +1 '",
-		bounded + "for i in 1 2 3; do sh -c 'cat /proc/self/limits'; done | grep -Ec '^Max cpu time +120 ' | grep -qx 3", "python3 -c 'import fcntl; fcntl.flock(open(\"/etc/passwd\"), fcntl.LOCK_SH)'",
+		bounded + "for i in 1 2 3; do sh -c 'cat /proc/self/limits'; done | grep -Ec '^Max cpu time +120 +125 ' | grep -qx 3", "python3 -c 'import fcntl; fcntl.flock(open(\"/etc/passwd\"), fcntl.LOCK_SH)'",
 		"test -r /proc/$$/status && grep -q ^Pid:.$$ /proc/$$/status", "setsid -w echo hi", "(sleep 0.05 &); echo hi",
 	}
 }

@@ -28,7 +28,11 @@ import (
 // The caller waits for cmd, and calls Close of the guard afterwards. An error means that
 // nothing was started; it is ErrUnsupported where this system has no lock.
 func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
-	f, err := Make(l, runtime.GOARCH)
+	answers := calls(l)
+	for _, name := range forking { // the guard holds them until what begins them has its limits
+		answers[name] = always(report)
+	}
+	f, err := makeFilter(answers, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +51,9 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.limited = make(chan struct{})
+	defer close(g.limited)
+	memory, processes := Memory(l, free()), mostProcesses()
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked, so the thread ends with this function
@@ -57,8 +64,8 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 		return nil, err
 	}
 	pid := cmd.Process.Pid
-	g.memory = Memory(l, free()) - uint64(pid) // all that comes from it inherits that and cannot raise it
-	limit(pid, g.memory)
+	g.memory = memory - uint64(pid) // all that comes from it inherits that and cannot raise it
+	limit(pid, g.memory, processes)
 	return g, nil
 }
 
@@ -232,37 +239,22 @@ func install(f Filter) (int, error) {
 	return int(fd), nil
 }
 
-// limit bounds what a process may use; 0 is this one, for what it begins. The kernel ends it before others when
-// memory is short.
-func limit(pid int, memory uint64) {
-	// A core limit of 1 also keeps a program that takes core dumps from being started.
-	limits := map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_DATA: memory, unix.RLIMIT_CPU: MaxCPU}
-	if uid := os.Getuid(); uid != 0 {
-		limits[unix.RLIMIT_NPROC] = uint64(owned(uid) + MaxProcesses)
-	}
-	for which, most := range limits {
+// limit bounds what a process may use, and what it begins from then on; 0 is this one. The kernel ends it before others
+// when memory is short.
+func limit(pid int, memory, processes uint64) {
+	for _, l := range []struct {
+		which     int
+		soft, max uint64
+	}{
+		{unix.RLIMIT_DATA, memory, memory}, {unix.RLIMIT_NPROC, processes, processes},
+		{unix.RLIMIT_CORE, 1, 1},              // also keeps a program that takes core dumps from being started
+		{unix.RLIMIT_CPU, MaxCPU, MaxCPU + 5}, // the first one has a signal of its own, which says why
+	} {
 		var old unix.Rlimit
-		if unix.Prlimit(pid, which, nil, &old) != nil || old.Max < most {
-			continue
-		}
-		_ = unix.Prlimit(pid, which, &unix.Rlimit{Cur: most, Max: most}, nil)
-	}
-	Expendable(pid)
-	// What it began before that has no limits yet; what it begins from now on inherits them.
-	begun, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
-	for _, name := range begun {
-		children, _ := os.ReadFile(name)
-		for word := range strings.FieldsSeq(string(children)) {
-			if child, err := strconv.Atoi(word); err == nil {
-				limit(child, memory)
-			}
+		if unix.Prlimit(pid, l.which, nil, &old) == nil && old.Max >= l.max {
+			_ = unix.Prlimit(pid, l.which, &unix.Rlimit{Cur: l.soft, Max: l.max}, nil)
 		}
 	}
-}
-
-// Expendable has the kernel end a process, and what it begins from then on, before others when memory is short; 0 is
-// this process.
-func Expendable(pid int) {
 	name := "self"
 	if pid != 0 {
 		name = strconv.Itoa(pid)
@@ -307,7 +299,20 @@ func free() uint64 {
 }
 
 // sealDescriptors keeps what this process inherited from reaching what it starts.
-func sealDescriptors() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
+func sealDescriptors() {
+	if unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) != nil { // before Linux 5.11
+		sealEach()
+	}
+}
+
+func sealEach() {
+	open, _ := os.ReadDir("/proc/self/fd")
+	for _, d := range open {
+		if fd, err := strconv.Atoi(d.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+}
 
 // Of reports whether a process comes from the locked one, wherever it went since.
 func (g *Guard) Of(pid int) bool {
@@ -315,9 +320,12 @@ func (g *Guard) Of(pid int) bool {
 	return g.memory > 0 && unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &l) == nil && l.Max == g.memory
 }
 
-// owned counts the threads of an account, as RLIMIT_NPROC does.
-func owned(uid int) int {
-	n := 0
+// mostProcesses is how many processes and threads this account may have, with those that it has, as RLIMIT_NPROC counts.
+func mostProcesses() uint64 {
+	uid, n := os.Getuid(), MaxProcesses
+	if uid == 0 {
+		return math.MaxUint64 // RLIM_INFINITY
+	}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
 		var st unix.Stat_t
@@ -328,7 +336,7 @@ func owned(uid int) int {
 			n += len(tasks)
 		}
 	}
-	return n
+	return uint64(n)
 }
 
 // State says which lock this machine has. It tries it: a lock that lets something through

@@ -91,7 +91,7 @@ func (g *Guard) serveConnections(fd int) {
 			return
 		}
 		go func() { // one that waits for its host keeps nobody else
-			a := g.connect(fd, &n, func() bool { return request(fd, notifValid, unsafe.Pointer(&n.id)) == nil })
+			a := g.connect(&n, func() bool { return request(fd, notifValid, unsafe.Pointer(&n.id)) == nil })
 			a.id = n.id
 			_ = request(fd, notifSend, unsafe.Pointer(&a)) // it may be gone by now
 		}()

@@ -33,7 +33,8 @@ type Guard struct {
 	files      bool
 	landlocked bool
 	keeps      uint64            // capabilities of its thread
-	forks      int               // so far; counted where files may change
+	forks      int               // so far; bounded where files may change
+	limited    chan struct{}     // closed when the process has its limits; nil: it begins with them
 	tree       bool              // what is of the process descends from this one; else it is of its session
 	blind      bool              // it cannot look at the process' sockets
 	bound, two bool              // what a blind one let go on: bind, and making a pair of Unix sockets
@@ -223,7 +224,7 @@ func (g *Guard) decide(fd int, n *notification) answer {
 		g.hit(backend.HitConnect, "")
 		return refusal(eacces)
 	case "connect":
-		return g.connect(fd, n, valid)
+		return g.connect(n, valid)
 	case "bind":
 		return g.bind(n, valid)
 	case "socketpair":
@@ -240,7 +241,10 @@ func (g *Guard) decide(fd int, n *notification) answer {
 		return refusal(eacces)
 	case "fork", "vfork", "clone":
 		if name != "clone" || n.args[0]&cloneSpaces == 0 {
-			if g.forks++; g.forks > maxForks {
+			if g.limited != nil {
+				<-g.limited
+			}
+			if g.forks++; g.files && g.forks > maxForks {
 				return refusal(eagain)
 			}
 			return g.goOn(valid)
@@ -462,7 +466,7 @@ func (g *Guard) bind(n *notification, valid func() bool) answer {
 // connect lets IP through where that is open. Where Unix sockets can be made, the guard
 // connects itself, with the address that it has read and the socket that it has looked
 // at, so that the process cannot put another one in between.
-func (g *Guard) connect(_ int, n *notification, valid func() bool) answer {
+func (g *Guard) connect(n *notification, valid func() bool) answer {
 	if len(g.sockets) == 0 && g.below == "" && g.inet && valid() {
 		return continueAnswer // a Unix socket can be one of a pair only, which is connected
 	}

@@ -13,7 +13,7 @@
 // The program of the filter is made here for any target ([Make]); [Start] applies all of
 // it on this machine, and targets/remote has it applied on others.
 //
-// It does not keep a process from reading: what is secret is the classifier's business.
+// It keeps a process from reading only under backend.Lock.System: what is secret is the classifier's business.
 package lock
 
 import (
@@ -131,16 +131,16 @@ var resolver = []string{"/run/nscd/socket", "/var/run/nscd/socket", "/run/system
 
 // The bounds of a locked process; each process of it has them for itself.
 const (
-	MaxMemory    = 4 << 30 // bytes of data
+	maxMemory    = 4 << 30 // bytes of data
 	MaxProcesses = 512     // more than its account has when it starts; root has none
-	MaxCPU       = 120     // seconds
+	MaxCPU       = 120     // seconds until SIGXCPU; five more until SIGKILL
 )
 
 // Memory is the bound of a process' data where that much memory is free, in bytes: a quarter of it, so that a pipeline
 // of a few leaves something to others, but what a Go program maps at its start.
 func Memory(l backend.Lock, free uint64) uint64 {
 	const least = 256 << 20
-	most := uint64(MaxMemory)
+	most := uint64(maxMemory)
 	if l.Files {
 		most = least
 	}

@@ -37,9 +37,6 @@ func State(context.Context) backend.LockState {
 // Of reports false.
 func (*Guard) Of(int) bool { return false }
 
-// Expendable does nothing.
-func Expendable(int) {}
-
 // Exec refuses: this system has no lock.
 func Exec(string, string, []string, []string) error { return ErrUnsupported }
 

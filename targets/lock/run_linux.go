@@ -60,7 +60,7 @@ func Run(argv []string, l backend.Lock, began func(landlock int, sockets bool), 
 		_ = self.Release() // as in Start
 	}
 
-	limit(0, Memory(l, free())) // this process, and what it begins
+	limit(0, Memory(l, free()), mostProcesses()) // this process, and what it begins
 
 	path, missing := exec.LookPath(argv[0])
 	if missing == nil && !filepath.IsAbs(path) && !strings.Contains(argv[0], "/") {

@@ -62,7 +62,12 @@ sub share {
 sub hold {
   syscall($prctl, 38, 1, 0, 0, 0) == 0 or broken("no_new_privs: $!");
   leave($keep);
-  syscall($closerange, 3, 0xffffffff, 4); # not for the program
+  if (syscall($closerange, 3, 0xffffffff, 4) != 0) { # not for the program; Linux before 5.11 cannot
+    opendir(my $d, "/proc/self/fd");
+    for (grep { /^[0-9]+$/ && $_ > 2 } readdir $d) {
+      open(my $f, "<&=", $_) and fcntl($f, 2, 1);
+    }
+  }
   if (open my $o, ">", "/proc/self/oom_score_adj") { # it ends before others when memory is short
     syswrite $o, 1000;
   }
@@ -109,8 +114,8 @@ sub hold {
   }
   for my $which (keys %most) {
     my $old = pack "x16";
-    next if syscall($prlimit, 0, 0 + $which, 0, $old) != 0 || (unpack "Q2", $old)[1] < $most{$which};
-    my $new = pack "Q2", $most{$which}, $most{$which};
+    next if syscall($prlimit, 0, 0 + $which, 0, $old) != 0 || (unpack "Q2", $old)[1] < $most{$which} + ($which ? 0 : 5);
+    my $new = pack "Q2", $most{$which}, $most{$which} + ($which ? 0 : 5); # of time, the first one has a signal of its own
     syscall($prlimit, 0, 0 + $which, $new, 0);
   }
 

@@ -141,6 +141,9 @@ func (k *call) mergedResult(wctx context.Context, res backend.Result, end ending
 		return tools.Result{Value: text, Text: text, Failed: true, Why: "stopped by a person while it ran", Cut: where}, nil
 	case res.Code != 0:
 		text = strings.TrimRight(text, "\n") + fmt.Sprintf("\n[exit code: %d]", res.Code)
+		if spent := k.spent(res); spent != "" {
+			text += "\n[" + spent + "]"
+		}
 		text = strings.TrimPrefix(text, "\n")
 	}
 	out.event(tools.Info, fmt.Sprintf("ended after %s", round(res.Duration)))

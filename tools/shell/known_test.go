@@ -31,6 +31,8 @@ type farLocked struct {
 	printed func()
 	// ended, if not nil, is called when a command has ended.
 	ended func()
+	// code, if not 0, is how each command ends.
+	code int
 }
 
 type farFiles struct {
@@ -67,20 +69,26 @@ func (f *farLocked) Start(ctx context.Context, s backend.Spec) (backend.Process,
 		s.Stdout = printing{s.Stdout, f.printed}
 	}
 	p, err := warranttest.Start(ctx, f.Target, s)
-	if err == nil && f.ended != nil {
-		p = ending{p, f.ended}
+	if err == nil {
+		p = ending{p, f}
 	}
 	return p, err
 }
 
 type ending struct {
 	backend.Process
-	done func()
+	f *farLocked
 }
 
 func (e ending) Wait() (backend.Result, error) {
-	defer e.done()
-	return e.Process.Wait()
+	if e.f.ended != nil {
+		defer e.f.ended()
+	}
+	r, err := e.Process.Wait()
+	if e.f.code != 0 {
+		r.Code = e.f.code
+	}
+	return r, err
 }
 
 // printing tells when something was written.
@@ -256,6 +264,33 @@ func TestAPipeOfAKnownDirectoryIsNotDrained(t *testing.T) {
 		if r := parse(t, toolstest.RunPlan(t.Context(), t, reg, p)); r.Stdout != want {
 			t.Errorf("%s: %+v", command, r)
 		}
+	}
+}
+
+// The kernel's signal says nothing to whoever reads it.
+func TestAReadSaysThatItsTimeIsSpent(t *testing.T) {
+	f, reg, dir := far(t)
+	f.code = 128 + int(syscall.SIGXCPU)
+	const want = "used its 2 minutes of processor time"
+	p, err := plan(t, reg, call("cat plain"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := parse(t, toolstest.RunPlan(t.Context(), t, reg, p)); !strings.Contains(r.Notice, want) {
+		t.Errorf("%+v", r)
+	}
+	if p, err = plan(t, reg, call("touch plain")); err != nil {
+		t.Fatal(err)
+	}
+	if r := parse(t, toolstest.RunPlan(t.Context(), t, reg, p)); strings.Contains(r.Notice, want) {
+		t.Errorf("a change: %+v", r)
+	}
+	reg = registry(t, shell.NewBash(shell.Config{Target: f, Dir: dir}))
+	if p, err = planOf(t, reg, "bash", "cat plain"); err != nil {
+		t.Fatal(err)
+	}
+	if out := toolstest.RunPlan(t.Context(), t, reg, p); !strings.Contains(out.Text, want) {
+		t.Errorf("%+v", out)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"countersign/approvals"
@@ -75,6 +76,14 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	return k.processResult(ctx, wctx, res, end, so, se, out)
 }
 
+// spent is what to say of a read that used up its processor time (Spec.Bounded, lock.MaxCPU), "" of any other.
+func (k *call) spent(res backend.Result) string {
+	if !k.read || res.Code != 128+int(syscall.SIGXCPU) {
+		return ""
+	}
+	return "This read used its 2 minutes of processor time. Narrow it, or propose it as a change."
+}
+
 // leftRunning is the result of a process that outlives the bot.
 func (k *call) leftRunning() tools.Result {
 	return unknownResult("The bot went away; the command was left running on " + k.t.cfg.Target.ID() + ".")
@@ -117,7 +126,9 @@ func (k *call) processResult(ctx, wctx context.Context, res backend.Result, end 
 		return tools.Result{Value: r, Failed: true, Text: displayText(so, se, r.Notice), Cut: cutAt(so, se)}, nil
 	}
 	notice := joinSentences(k.notice, k.t.noTerminalNotice(k.thread))
-	if res.Signal != "" {
+	if spent := k.spent(res); spent != "" {
+		notice = joinSentences(notice, spent)
+	} else if res.Signal != "" {
 		notice = joinSentences(notice, "The command was ended by the signal "+res.Signal+".")
 	}
 	out.event(tools.Info, joinSentences(fmt.Sprintf("ended after %s", round(res.Duration)), notice))
