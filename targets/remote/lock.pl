@@ -64,9 +64,7 @@ sub hold {
   leave($keep);
   if (syscall($closerange, 3, 0xffffffff, 4) != 0) { # not for the program; Linux before 5.11 cannot
     opendir(my $d, "/proc/self/fd");
-    for (grep { /^[0-9]+$/ && $_ > 2 } readdir $d) {
-      open(my $f, "<&=", $_) and fcntl($f, 2, 1);
-    }
+    syscall($fcntl, 0 + $_, 2, 1) for grep { /^[0-9]+$/ && $_ > 2 } readdir $d;
   }
   if (open my $o, ">", "/proc/self/oom_score_adj") { # it ends before others when memory is short
     syswrite $o, 1000;
