@@ -2,11 +2,19 @@ package machines
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	xssh "golang.org/x/crypto/ssh"
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
@@ -15,6 +23,7 @@ import (
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/targets/session"
+	"countersign/tools/impact"
 )
 
 // peers are replicas that share a store or not.
@@ -205,5 +214,69 @@ func TestAThreadSeesItsOwnRecordingsOnly(t *testing.T) {
 	}
 	if list, err := shelf.Of("web:2"); err != nil || len(list) != 0 {
 		t.Errorf("another thread sees %+v, %v", list, err)
+	}
+}
+
+// Where a target names its users, a look at a place behind it is theirs, also when somebody else presses Undo.
+func TestALookForUndoReachesWhatTheRequesterMay(t *testing.T) {
+	o := options(t, peers{})
+	var asked []string
+	o.MayReach = func(_ chat.ThreadID, by chat.User, groups []string, _ risk.Hop) bool {
+		asked = append(asked, string(by.ID)+" "+strings.Join(groups, ","))
+		return false
+	}
+	s, err := NewSet(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ConnectLocal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k := keptWay{Thread: "web:1", By: chat.User{ID: "alice"}, Groups: []string{"oncall"}, Way: impact.Way{Look: "ssh web-9 uptime"}}
+	if _, err := (ways{s["local"]}).look(t.Context(), k); !errors.Is(err, errUnproven) || len(asked) == 0 || asked[0] != "alice oncall" {
+		t.Errorf("asked for %q: %v", asked, err)
+	}
+}
+
+// A host that turns connections away (MaxStartups, fail2ban) says nothing about a key.
+func TestAHostThatEndsTheConnectionIsNotOpen(t *testing.T) {
+	srv, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = srv.Close() }()
+	go func() {
+		for {
+			c, err := srv.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := xssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := options(t, peers{})
+	web := o.File.Targets["web-1"]
+	web.Host, web.Port, web.Identities, web.KnownHosts = "127.0.0.1", srv.Addr().(*net.TCPAddr).Port, []string{key}, []string{filepath.Join(t.TempDir(), "none")}
+	o.File.Targets["web-1"] = web
+	s, err := NewSet(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if users, err := s["web-1"].OpenedBy(t.Context()); len(users) > 0 || err == nil {
+		t.Errorf("%q, %v", users, err)
 	}
 }

@@ -135,7 +135,8 @@ func tilde(file, home string) string {
 }
 
 // OpenedBy lists the accounts of a host with certificates that a key of the bot's opens without one: its own
-// usual keys, those of all targets, and its agent's.
+// usual keys, those of all targets, and its agent's. The error means that there may be more: a host that turns logins
+// away for a while tells nothing about a key.
 func (m *Machine) OpenedBy(ctx context.Context) (users []string, err error) {
 	c, err := m.sshConfig()
 	if err != nil {
@@ -154,6 +155,7 @@ func (m *Machine) OpenedBy(ctx context.Context) (users []string, err error) {
 		}
 	}
 	slices.Sort(held)
+	var untold error
 	opens := func(user, key, agent string) bool {
 		c.User, c.Identities, c.Certificates, c.Agent = user, nil, nil, agent
 		if key != "" {
@@ -163,15 +165,17 @@ func (m *Machine) OpenedBy(ctx context.Context) (users []string, err error) {
 		if err != nil {
 			return false
 		}
-		_, err = t.Probe(ctx)
+		_, perr := t.Probe(ctx)
 		_ = t.Close() // nothing was begun
-		_, refused := errors.AsType[*ssh.AuthError](err)
-		return !refused
+		if _, refused := errors.AsType[*ssh.AuthError](perr); perr != nil && !refused {
+			untold = fmt.Errorf("whether a key of the bot logs in as %s: %w", user, perr)
+		}
+		return perr == nil
 	}
 	for _, user := range []string{c.User, c.RunAs} {
 		if agent != "" && opens(user, "", agent) || slices.ContainsFunc(slices.Compact(held), func(key string) bool { return opens(user, key, "") }) {
 			users = append(users, user)
 		}
 	}
-	return users, ctx.Err()
+	return users, cmp.Or(ctx.Err(), untold)
 }

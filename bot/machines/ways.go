@@ -30,6 +30,8 @@ type ways struct{ m *Machine }
 // keptWay is the way back from one command that ran.
 type keptWay struct {
 	Thread string     `json:"thread"`
+	By     chat.User  `json:"by,omitzero"` // who asked for the command, and their groups: what the looks may reach
+	Groups []string   `json:"groups,omitempty"`
 	Target string     `json:"target"` // name in the configuration
 	At     time.Time  `json:"at"`
 	Dir    string     `json:"dir,omitempty"`
@@ -79,7 +81,7 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 		return nil
 	}
 	l := w.m.looker(askerOf(rec), o, a)
-	k := keptWay{Thread: thread, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: l.back(ctx)}
+	k := keptWay{Thread: thread, By: rec.Requester, Groups: rec.Groups, Target: w.m.Name, At: time.Now(), Dir: a.Dir, Way: l.back(ctx)}
 	if b := rec.Preview.Back; k.Way.Kind == "" && b.Kind == approvals.OnePress && len(b.Keep)+len(b.Made) > 0 {
 		k.Way = w.keepFiles(ctx, o, id, b)
 	}
@@ -264,7 +266,7 @@ func (w ways) look(ctx context.Context, k keptWay) (string, error) {
 		out, err := w.script(ctx, o, stateScript, slices.Concat(k.Way.Keep, k.Way.Made))
 		return strings.TrimSpace(out), err
 	}
-	l := w.m.looker(asker{thread: chat.ThreadID(k.Thread)}, o, approvals.Action{Target: w.m.Target.ID(), User: o.Caps.User, Dir: k.Dir})
+	l := w.m.looker(asker{thread: chat.ThreadID(k.Thread), by: k.By, groups: k.Groups}, o, approvals.Action{Target: w.m.Target.ID(), User: o.Caps.User, Dir: k.Dir})
 	out, exit, err := l.Read(ctx, k.Way.Look)
 	return impact.State(out, exit), err
 }

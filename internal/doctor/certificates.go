@@ -52,10 +52,10 @@ func (p *targetCheck) certificates(ctx context.Context) result {
 	if _, err := p.m.Target.FS().Stat(ctx, enroll.Runner); err != nil {
 		return fails("the runner isn't there (%v)", err).withFix("%s", again)
 	}
-	if ways, err := p.ways(ctx); err != nil {
-		return warns("what the read-only account may do there can't be told (%v)", err)
-	} else if len(ways) > 0 {
+	if ways, err := p.ways(ctx); len(ways) > 0 {
 		return fails("%s", strings.Join(ways, "; ")).withFix("%s", again)
+	} else if err != nil {
+		return warns("what the read-only account may do there can't be told (%v)", err)
 	}
 	return fine("approved commands run as %s, each with its own certificate", p.m.Config.RunAs)
 }
