@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"countersign/approvals"
@@ -171,8 +172,14 @@ func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if lock && a.Shell != "" && !t.cfg.Classify(a.Text()).ReadOnly {
 		held := a
 		held.Locked = true
-		if v := t.cfg.Classify(held.Text()); v.ReadOnly {
+		v := t.cfg.Classify(held.Text())
+		// What a client of a daemon loads decides what it asks for, so it starts in "/" with the system's files alone.
+		daemon := slices.ContainsFunc(v.Needs, func(n risk.Need) bool { return strings.HasPrefix(string(n), string(risk.NeedUnix)) })
+		if v.ReadOnly && (!daemon || v.Anywhere) {
 			a, answer.Locked, answer.Needs = held, true, v.Needs
+		}
+		if answer.Locked && daemon {
+			answer.Needs = append(slices.Clone(v.Needs), "system")
 		}
 	}
 	return tools.Planned(a, approvals.Claim{}, func(_ context.Context, sink tools.Sink) (tools.Result, error) {

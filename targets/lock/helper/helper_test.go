@@ -50,6 +50,7 @@ func TestTheHelper(t *testing.T) {
 		{"run -- sh -c |kill -TERM $$", 143, "", ""},
 		{"run -- no-such-program-cs", 127, "", "no-such-program-cs: "},
 		{"run -- " + dir, 126, "", dir + ": "},
+		{"run --needs system -- sh -c |pwd; echo $HOME", 0, "/\n/nonexistent\n", ""},
 		{"run", unlocked, "", "no program is given"},
 		{"run --", unlocked, "", "no program is given"},
 		{"run --needs new -- true", unlocked, "", `does not know "new"`},
