@@ -47,7 +47,7 @@ func TestACommandThatDoesWhatItsRehearsalShowedIsAsApproved(t *testing.T) {
 				env = append(env, "TMUX_TMPDIR="+shortDir(t))
 			}
 			c, dir := receipted(t, config, "true", env...)
-			c.previewed("work", "creates 1 file in "+dir+" whose name comes from its run")
+			c.previewed("work", "creates 1 file with a generated name in "+dir)
 			if got := c.runs("exit 0"); !strings.Contains(got, "exit 0 · as approved") || strings.Contains(got, "Also") {
 				t.Error(got)
 			}
@@ -59,7 +59,7 @@ func TestACommandThatDoesMoreThanItsRehearsalShowedIsRed(t *testing.T) {
 	for name, config := range map[string]string{"plain": plainConfig, "terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
 		t.Run(name, func(t *testing.T) {
 			c, dir := receipted(t, config, "mkdir DIR/.ssh; echo key >>DIR/.ssh/authorized_keys")
-			c.previewed("work", "creates 1 file in "+dir+" whose name comes from its run")
+			c.previewed("work", "creates 1 file with a generated name in "+dir)
 			got := c.runs("exit 0")
 			if !strings.Contains(got, "Also: wrote "+filepath.Join(dir, ".ssh/authorized_keys")) || strings.Contains(got, "as approved") {
 				t.Error(got)
@@ -76,7 +76,7 @@ func TestFilesThatImitateTheBotsOwnAreRed(t *testing.T) {
 	for name, config := range map[string]string{"plain": plainConfig, "terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
 		t.Run(name, func(t *testing.T) {
 			c, dir := receipted(t, config, mark+"echo x >DIR/1$m; echo x >DIR/2_history; echo x >"+own)
-			c.previewed("work", "creates 1 file in "+dir+" whose name comes from its run")
+			c.previewed("work", "creates 1 file with a generated name in "+dir)
 			got := c.runs("Also: ")
 			for _, want := range []string{filepath.Join(dir, "1"), filepath.Join(dir, "2_history"), own} {
 				if !strings.Contains(got, want) {
@@ -91,7 +91,7 @@ func TestAReceiptComesOverSSH(t *testing.T) {
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash", Root: true})
 	config := strings.Replace(plainConfig, "{kind: local, tmux: false, approvers: [oncall]}", sshTarget(s, ", known_hosts: ["+s.KnownHosts+"], tmux: false"), 1)
 	c, dir := receipted(t, config, "echo key >>DIR/.bashrc; setsid sleep 20.5 >/dev/null 2>&1 &")
-	c.previewed("work", "creates 1 file in "+dir+" whose name comes from its run")
+	c.previewed("work", "creates 1 file with a generated name in "+dir)
 	got := c.runs("Also: ")
 	if !strings.Contains(got, "Also: wrote "+filepath.Join(dir, ".bashrc")+"; left s") {
 		t.Error(got)
@@ -102,7 +102,7 @@ func TestAReceiptComesOverSSH(t *testing.T) {
 func TestACommandThatTheBotDidNotSeeEndHasAReceipt(t *testing.T) {
 	c, dir := receipted(t, plainConfig, "sleep 3; echo '# planted' >/etc/cron.d/countersign-planted-2")
 	t.Cleanup(func() { _ = os.Remove("/etc/cron.d/countersign-planted-2") })
-	c.previewed("work", "creates 1 file in "+dir+" whose name comes from its run")
+	c.previewed("work", "creates 1 file with a generated name in "+dir)
 	c.as("bob").press("approve:")
 	eventually(t, "it runs", func() bool { _, err := os.Stat(filepath.Join(dir, "result")); return err == nil }, c.shown)
 	c.b.kill()

@@ -54,8 +54,8 @@ func isCached(home, p string) bool {
 	return strings.HasPrefix(p, home+"/.cache/") || strings.HasPrefix(p, home+"/.kube/cache/")
 }
 
-// teller tells of changes to the people who know the text and the working directory of the command. What ran had
-// nobody's approval, so it gets no words of its own to them: a name that it made is told if the text has it.
+// teller tells of changes to the people who know the text and the working directory of the command. The command ran
+// unapproved, so cards show only names that its text contains.
 type teller struct{ dir, text string }
 
 func tells(a approvals.Action) teller { return teller{strings.TrimRight(a.Dir, "/"), string(a.Bytes)} }
@@ -63,18 +63,18 @@ func tells(a approvals.Action) teller { return teller{strings.TrimRight(a.Dir, "
 // endings are what programs add to a name, or take from it.
 var endings = []string{"", ".gz", ".bz2", ".xz", ".zst", ".bak", ".orig", ".old", "~"}
 
-// has reports whether the text has a name, as it is or with another ending.
-func (t teller) has(name string) bool {
+// mentionsForm reports whether the text has a name, as it is or with another ending.
+func (t teller) mentionsForm(name string) bool {
 	for _, e := range endings {
-		if stem, ended := strings.CutSuffix(name, e); ended && t.holds(stem) || t.holds(name+e) {
+		if stem, ended := strings.CutSuffix(name, e); ended && t.mentions(stem) || t.mentions(name+e) {
 			return true
 		}
 	}
 	return false
 }
 
-// holds reports whether the text has a name or a path that is no part of a longer one.
-func (t teller) holds(name string) bool {
+// mentions reports whether the text has a name or a path that is no part of a longer one.
+func (t teller) mentions(name string) bool {
 	part := func(c byte) bool {
 		return c == '.' || c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
 	}
@@ -92,11 +92,11 @@ func (t teller) holds(name string) bool {
 	return false
 }
 
-// holdsPath is holds for a path that a command may name from its directory, or as sysctl does.
-func (t teller) holdsPath(p string) bool {
+// mentionsPath is mentions for a path that a command may name from its directory, or as sysctl does.
+func (t teller) mentionsPath(p string) bool {
 	rest, below := strings.CutPrefix(p, t.dir+"/")
 	setting, kernel := strings.CutPrefix(p, "/proc/sys/")
-	return t.holds(p) || below && t.holds(rest) || kernel && t.holds(strings.ReplaceAll(setting, "/", "."))
+	return t.mentions(p) || below && t.mentions(rest) || kernel && t.mentions(strings.ReplaceAll(setting, "/", "."))
 }
 
 // name is a path for people: relative below the working directory, which the card has too.
@@ -151,7 +151,7 @@ func (t teller) beyond(r rehearsal.Report, elsewhere bool) string {
 		}
 	}
 	for _, h := range r.Hits {
-		if !t.holdsPath(h.Name) && !slices.Contains(sockets, h.Name) {
+		if !t.mentionsPath(h.Name) && !slices.Contains(sockets, h.Name) {
 			h.Name = ""
 		}
 		switch name := show(h.Name); {
@@ -215,13 +215,11 @@ func isWatched(p string) bool {
 	})
 }
 
-// effects are the changes as lines: files that are watched by their names first, then what is lost, what
-// is different, what is new.
+// effects are the changes as lines: what is watched first, then what is lost, what is different, what is new.
 func (t teller) effects(changes []rehearsal.Change) []string {
-	var lines []string
 	byKind := map[rehearsal.ChangeKind][]rehearsal.Change{}
 	var emptied []rehearsal.Change
-	changes, lines = t.unnamed(changes)
+	changes, lines, counted := t.unnamed(changes)
 	for _, c := range changes {
 		switch {
 		case isWatched(c.Path) && c.Kind != rehearsal.Touched:
@@ -236,49 +234,76 @@ func (t teller) effects(changes []rehearsal.Change) []string {
 	lines = append(lines, t.grouped("empties", emptied)...)
 	lines = append(lines, t.grouped("writes", byKind[rehearsal.Written])...)
 	lines = append(lines, t.grouped("changes permissions of", byKind[rehearsal.Attributes])...)
+	lines = append(lines, counted...)
 	lines = append(lines, t.grouped("creates", outermost(byKind[rehearsal.Created]))...)
 	return append(lines, t.grouped("updates the timestamp of", byKind[rehearsal.Touched])...)
 }
 
-// unnamed splits off what a command made by names that its text does not have, and what is below that: they are
-// counted for each directory.
-func (t teller) unnamed(changes []rehearsal.Change) (named []rehearsal.Change, lines []string) {
-	own, in := map[string]bool{}, map[string]int{} // names of its own, and how many are in a directory that was there
+// generated counts what has a name of its own in one directory, and the files below such a directory.
+type generated struct{ files, dirs, below int }
+
+func (g generated) line(dir string) string {
+	var what []string
+	if g.files > 0 {
+		what = append(what, count(g.files, "file", "files"))
+	}
+	if g.dirs > 0 {
+		d := count(g.dirs, "directory", "directories")
+		if g.below > 0 {
+			d += " (" + count(g.below, "file", "files") + ")"
+		}
+		what = append(what, d)
+	}
+	name := "generated names"
+	if g.files+g.dirs == 1 {
+		name = "a generated name"
+	}
+	return "creates " + strings.Join(what, " and ") + " with " + name + " in " + dir
+}
+
+// unnamed splits off what a command made by names that its text does not have, and what is below that. Each directory
+// that was there has a line; those of directories that are watched are apart.
+func (t teller) unnamed(changes []rehearsal.Change) (named []rehearsal.Change, watched, lines []string) {
+	own, in := map[string]bool{}, map[string]generated{}
 	for _, c := range changes {
-		own[c.Path] = c.Kind == rehearsal.Created && !t.has(path.Base(c.Path)) && !isKnown(c.Path)
+		own[c.Path] = c.Kind == rehearsal.Created && !t.mentionsForm(path.Base(c.Path)) && !isKnown(c.Path)
 	}
 	for _, c := range changes {
-		below := false
-		for p := c.Path; p != path.Dir(p) && !below; {
-			p = path.Dir(p)
-			below = own[p]
+		top := ""
+		for p := c.Path; p != path.Dir(p); p = path.Dir(p) {
+			if own[p] {
+				top = p
+			}
 		}
+		g := in[path.Dir(top)]
 		switch {
-		case below:
-		case own[c.Path]:
-			in[path.Dir(c.Path)]++
-		default:
+		case top == "":
 			named = append(named, c)
-		}
-	}
-	dirs := slices.SortedFunc(maps.Keys(in), func(a, b string) int {
-		if wa, wb := isWatched(a+"/"), isWatched(b+"/"); wa != wb {
-			return map[bool]int{true: -1, false: 1}[wa]
-		}
-		return strings.Compare(a, b)
-	})
-	rest := 0
-	for i, dir := range dirs {
-		if i >= maxShown {
-			rest += in[dir]
 			continue
+		case c.Path == top && c.After.Type == 'd':
+			g.dirs++
+		case c.Path == top:
+			g.files++
+		case c.After.Type != 'd':
+			g.below++
 		}
-		lines = append(lines, fmt.Sprintf("creates %s in %s whose %s from its run", count(in[dir], "file", "files"), t.name(dir), map[bool]string{true: "name comes", false: "names come"}[in[dir] == 1]))
+		in[path.Dir(top)] = g
+	}
+	rest := 0
+	for _, dir := range slices.Sorted(maps.Keys(in)) {
+		switch line := in[dir].line(t.name(dir)); {
+		case isWatched(dir + "/"):
+			watched = append(watched, line)
+		case len(lines) < maxShown:
+			lines = append(lines, line)
+		default:
+			rest += in[dir].files + in[dir].dirs
+		}
 	}
 	if rest > 0 {
-		lines = append(lines, fmt.Sprintf("creates %s elsewhere", count(rest, "more file", "more files")))
+		lines = append(lines, "creates "+number(int64(rest))+" more with generated names elsewhere")
 	}
-	return named, lines
+	return named, watched, lines
 }
 
 // one is the line of one change.
@@ -327,7 +352,7 @@ func (t teller) one(c rehearsal.Change) string {
 
 // to is where a link leads, if the text says so.
 func (t teller) to(target string) string {
-	if !t.holdsPath(target) {
+	if !t.mentionsPath(target) {
 		return ""
 	}
 	return " to " + show(target)

@@ -117,16 +117,18 @@ func TestNamesThatARunMadeAreCountedAndNotShown(t *testing.T) {
 		hits    []backend.Hit
 		want    string
 	}{
-		"a name":               {`touch "$(f)"`, []rehearsal.Change{made("/srv/app/" + secret)}, nil, "creates 1 file in /srv/app whose name comes from its run"},
-		"two, and one of ours": {`touch a "$(f)"`, []rehearsal.Change{made("/srv/app/a"), made("/srv/app/x" + secret), made("/srv/app/y" + secret)}, nil, "creates 2 files in /srv/app whose names come from its run\ncreates a (2 bytes)"},
-		"a part of a word":     {"touch a" + secret, []rehearsal.Change{made("/srv/app/" + secret)}, nil, "creates 1 file in /srv/app whose name comes from its run"},
-		"below a directory":    {`mkdir -p "$(f)/.ssh"; touch authorized_keys`, []rehearsal.Change{changed(rehearsal.Created, "/srv/app/"+secret, rehearsal.Entry{}, dir), made("/srv/app/" + secret + "/.ssh/authorized_keys"), changed(rehearsal.Created, "/srv/app/"+secret+"/.ssh", rehearsal.Entry{}, dir)}, nil, "creates 1 file in /srv/app whose name comes from its run"},
-		"where rights come":    {`touch "/etc/cron.d/$(f)" z`, []rehearsal.Change{made("/a" + secret), made("/etc/cron.d/" + secret)}, nil, "creates 1 file in /etc/cron.d whose name comes from its run\ncreates 1 file in / whose name comes from its run"},
-		"a well-known name":    {`echo >>"$(f)"`, []rehearsal.Change{made("/root/.ssh/authorized_keys"), made("/etc/ld.so.preload")}, nil, "creates /root/.ssh/authorized_keys (2 bytes)\ncreates /etc/ld.so.preload (2 bytes)"},
-		"another ending":       {"gzip a.log; gunzip b.gz", []rehearsal.Change{made("/srv/app/a.log.gz"), made("/srv/app/b")}, nil, "creates a.log.gz (2 bytes)\ncreates b (2 bytes)"},
-		"where a link leads":   {`ln -s "$(f)" l`, []rehearsal.Change{changed(rehearsal.Created, "/srv/app/l", rehearsal.Entry{}, link), changed(rehearsal.Written, "/srv/app/m", regular(1), link)}, nil, "links m\ncreates the link l"},
-		"what it wanted":       {"cat f", nil, []backend.Hit{{Kind: backend.HitConnect, Name: "/tmp/" + secret}, {Kind: backend.HitWrite, Name: "/proc/" + secret}}, "it uses the network and changes the system, which a rehearsal can't show"},
-		"what its text wants":  {"echo 1 >/proc/sys/x", nil, []backend.Hit{{Kind: backend.HitWrite, Name: "/proc/sys/x"}}, "it changes /proc/sys/x, which a rehearsal can't show"},
+		"a name":                {`touch "$(f)"`, []rehearsal.Change{made("/srv/app/" + secret)}, nil, "creates 1 file with a generated name in /srv/app"},
+		"two, and one of ours":  {`touch a "$(f)"`, []rehearsal.Change{made("/srv/app/a"), made("/srv/app/x" + secret), made("/srv/app/y" + secret)}, nil, "creates 2 files with generated names in /srv/app\ncreates a (2 bytes)"},
+		"a part of a word":      {"touch a" + secret, []rehearsal.Change{made("/srv/app/" + secret)}, nil, "creates 1 file with a generated name in /srv/app"},
+		"below a directory":     {`mkdir -p "$(f)/.ssh"; touch authorized_keys`, []rehearsal.Change{changed(rehearsal.Created, "/srv/app/"+secret, rehearsal.Entry{}, dir), made("/srv/app/" + secret + "/.ssh/authorized_keys"), changed(rehearsal.Created, "/srv/app/"+secret+"/.ssh", rehearsal.Entry{}, dir)}, nil, "creates 1 directory (1 file) with a generated name in /srv/app"},
+		"what is lost first":    {`f; rm -r /srv/data`, []rehearsal.Change{made("/srv/app/" + secret), changed(rehearsal.Deleted, "/srv/data/a", rehearsal.Entry{Type: 'f', Size: 1}, rehearsal.Entry{}), made("/etc/cron.d/" + secret)}, nil, "creates 1 file with a generated name in /etc/cron.d\ndeletes /srv/data/a (1 byte)\ncreates 1 file with a generated name in /srv/app"},
+		"files and a directory": {`f`, []rehearsal.Change{made("/srv/app/x" + secret), changed(rehearsal.Created, "/srv/app/"+secret, rehearsal.Entry{}, dir), made("/srv/app/" + secret + "/a"), made("/srv/app/" + secret + "/b")}, nil, "creates 1 file and 1 directory (2 files) with generated names in /srv/app"},
+		"where rights come":     {`touch "/etc/cron.d/$(f)" z`, []rehearsal.Change{made("/a" + secret), made("/etc/cron.d/" + secret)}, nil, "creates 1 file with a generated name in /etc/cron.d\ncreates 1 file with a generated name in /"},
+		"a well-known name":     {`echo >>"$(f)"`, []rehearsal.Change{made("/root/.ssh/authorized_keys"), made("/etc/ld.so.preload")}, nil, "creates /root/.ssh/authorized_keys (2 bytes)\ncreates /etc/ld.so.preload (2 bytes)"},
+		"another ending":        {"gzip a.log; gunzip b.gz", []rehearsal.Change{made("/srv/app/a.log.gz"), made("/srv/app/b")}, nil, "creates a.log.gz (2 bytes)\ncreates b (2 bytes)"},
+		"where a link leads":    {`ln -s "$(f)" l`, []rehearsal.Change{changed(rehearsal.Created, "/srv/app/l", rehearsal.Entry{}, link), changed(rehearsal.Written, "/srv/app/m", regular(1), link)}, nil, "links m\ncreates the link l"},
+		"what it wanted":        {"cat f", nil, []backend.Hit{{Kind: backend.HitConnect, Name: "/tmp/" + secret}, {Kind: backend.HitWrite, Name: "/proc/" + secret}}, "it uses the network and changes the system, which a rehearsal can't show"},
+		"what its text wants":   {"echo 1 >/proc/sys/x", nil, []backend.Hit{{Kind: backend.HitWrite, Name: "/proc/sys/x"}}, "it changes /proc/sys/x, which a rehearsal can't show"},
 	} {
 		p := Preview(shell(tc.text), "/root", rehearsal.Report{Changes: tc.changes, Hits: tc.hits}, nil, "")
 		if p.Text != tc.want || strings.Contains(p.Text, secret) {
