@@ -180,12 +180,16 @@ func checkDeep(j *judge, c *call) {
 		if c.has("-r", "--recursive") && j.refuseTree(c.root.name, w, true) || c.has("-q", "--brief") {
 			return
 		}
-		if pipe := w.kind == wordAtom && w.prefix == "/dev/fd/"; !pipe && j.treeHasSecrets(w.text) {
+		pipe := w.kind == wordAtom && w.prefix == "/dev/fd/"
+		if file := w.is("/dev/null") || procFile.MatchString(w.text); !pipe && !file && j.treeHasSecrets(w.text) {
 			j.add(Medium, EffectSecrets, "`%s` shows everything below %s, where secrets are", c.root.name, w.text)
 			return
 		}
 	}
 }
+
+// procFile are names of a process that are no directories.
+var procFile = regexp.MustCompile(`^/proc/(self|[0-9]+)/(mounts|mountinfo|limits|status|stat|statm|cgroup|maps|smaps|io|sched)$`)
 
 // checkUnpack refuses to decompress anywhere but to standard output. The last of several modes wins,
 // so -t does not help if -d follows.

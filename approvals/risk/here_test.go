@@ -13,7 +13,7 @@ func TestAReadThatNamesNoFilesRunsInTheRootDirectory(t *testing.T) {
 		"ceph -s | grep health": "/", "rados df": "/", "rbd ls": "/", "radosgw-admin bucket stats": "/", "supervisorctl status": "/", "repmgr cluster show": "/", "named-checkconf": "/",
 		"ls /srv": "/", "find /srv -name x": "/", "yum info nginx": "/", "lvs vg0": "/", "grep -r x /srv/app": "/", "test -f /etc/hosts": "/", "du -sh /var": "/",
 		"ls": "/srv/app", "pwd": "/srv/app", "du -sh": "/srv/app", "find . -name x": "/srv/app", "find -name x": "/srv/app", "cat a.txt": "/srv/app", "grep -r x": "/srv/app", "rg x": "/srv/app",
-		"wc -l < a.txt": "/srv/app", "test -f a.txt": "/srv/app", "[[ -f a.txt ]]": "/srv/app", "echo *": "/srv/app", "echo $PWD": "/srv/app", "printenv PWD": "/srv/app", "docker compose ps": "/srv/app",
+		"wc -l < a.txt": "/srv/app", "test -f a.txt": "/srv/app", "[ -f 2024-11-29.log ]": "/srv/app", "[ 3 -gt 2 ]": "/", "[[ -f a.txt ]]": "/srv/app", "echo *": "/srv/app", "echo $PWD": "/srv/app", "printenv PWD": "/srv/app", "docker compose ps": "/srv/app",
 		"cd x && ls": "/srv/app", "cd - && uptime": "/srv/app", "ls; docker ps": "/srv/app", "dpkg -I a.deb": "/srv/app", "which ./x": "/srv/app",
 		"for f in a b; do wc -l $f; done": "/srv/app", "git --version": "/",
 		"awk '{print}' a.txt": "/srv/app", "sed -n 1p a.txt": "/srv/app", "jq . a.json": "/srv/app", "tar -tf x.tar": "/srv/app", "openssl x509 -in a.crt -noout": "/srv/app", "stat a.txt": "/srv/app",

@@ -683,7 +683,7 @@ func wrapTest(j *judge, name string, argv []word) {
 		args = args[:len(args)-1]
 	}
 	for i, w := range args {
-		j.usesDir = j.usesDir || !j.remote && w.text != "" && strings.IndexByte("/-0123456789", w.text[0]) < 0
+		j.usesDir = j.usesDir || !j.remote && w.text != "" && w.text[0] != '/' && w.text[0] != '-' && !isDigits(w.text)
 		if w.kind == wordGlob && (w.multi || w.mayBeOption()) || w.kind == wordOpaque && w.multi {
 			j.add(Low, EffectUnknown, "`%s` with a word that is only known when it runs", name)
 			return
