@@ -383,8 +383,9 @@ func (b *Book) reserve(ctx context.Context, thread, name string, mayMake, anyone
 	}
 	var r row
 	var ending bool
+	crowded := false // not only in this thread, so room can be made
 	reserve := func(tx store.Tx) error {
-		ending = false
+		ending, crowded = false, false
 		var ok bool
 		var err error
 		if r, ok, err = b.owned(tx, thread, name); err != nil || ok && !r.Closing {
@@ -403,16 +404,17 @@ func (b *Book) reserve(ctx context.Context, thread, name string, mayMake, anyone
 			return err
 		}
 		if err := b.instanceRoom(tx); err != nil {
+			crowded = errors.Is(err, ErrLimit)
 			return err
 		}
 		r = fresh
 		store.Save(tx, b.key(name), r)
 		return nil
 	}
-	for full := false; ; {
+	for made := false; ; {
 		err := b.cfg.DB.Update(ctx, reserve)
-		if errors.Is(err, ErrLimit) && !full && b.makeRoom(ctx) {
-			full = true
+		if crowded && !made && b.makeRoom(ctx) {
+			made = true
 			continue
 		}
 		if err != nil || !ending {

@@ -22,7 +22,8 @@ type Made struct {
 }
 
 // CheckCreate says what CreateSession (with an empty pane) or CreatePane would
-// make or reuse, or why it would refuse. It has no effect.
+// make or reuse, or why it would refuse. It has no effect, and leaves the limits over all threads to the making,
+// which makes room there.
 func (b *Book) CheckCreate(ctx context.Context, thread, session, pane string) (Ref, error) {
 	if paneID.MatchString(pane) {
 		return Ref{}, &refusal{ErrName, fmt.Sprintf("%s is tmux's own id and cannot be a pane's name; choose a name", pane)}
@@ -46,13 +47,7 @@ func (b *Book) CheckCreate(ctx context.Context, thread, session, pane string) (R
 	ref.Default = ref.Session == b.names.defaults(thread)
 	ref.Dir = b.cfg.Dir
 	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
-		if err := b.room(tx, thread, !ref.Default && pane == "", ref.Pane != sharedPane); err != nil {
-			return err
-		}
-		if pane != "" {
-			return nil
-		}
-		return b.instanceRoom(tx)
+		return b.room(tx, thread, !ref.Default && pane == "", ref.Pane != sharedPane)
 	})
 	return ref, err
 }
@@ -625,26 +620,26 @@ func latest(a, b time.Time) time.Time {
 // makeRoom gives back places at a limit: those of sessions that are gone, or else that of the one that nobody
 // has used for longest. It reports whether there is one more.
 func (b *Book) makeRoom(ctx context.Context) bool {
-	all, err := b.cfg.Server.Sessions(ctx)
+	var rows []row
+	if err := b.cfg.DB.View(ctx, func(tx store.Tx) error {
+		rows = b.rows(tx, "")
+		return nil
+	}); err != nil {
+		return false
+	}
+	all, err := b.cfg.Server.Sessions(ctx) // after the rows: a session that is made meanwhile isn't lost
 	if err != nil {
 		return false
 	}
 	var lost, old []row
-	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
-		lost, old = nil, nil
-		for _, r := range b.rows(tx, "") {
-			switch {
-			case r.Pen != nil || r.Closing || !r.Ready:
-			case liveSession(all, r) == nil:
-				lost = append(lost, r)
-			case b.cfg.Now().Sub(latest(r.Used, r.Created)) > usedStep: // that is known no better
-				old = append(old, r)
-			}
+	for _, r := range rows {
+		switch {
+		case r.Pen != nil || r.Closing || !r.Ready:
+		case liveSession(all, r) == nil:
+			lost = append(lost, r)
+		case b.cfg.Now().Sub(latest(r.Used, r.Created)) > usedStep: // that is known no better
+			old = append(old, r)
 		}
-		return nil
-	})
-	if err != nil {
-		return false
 	}
 	slices.SortFunc(old, func(x, y row) int { return latest(x.Used, x.Created).Compare(latest(y.Used, y.Created)) })
 	made := false

@@ -872,6 +872,28 @@ func TestTheLimitOfATarget(t *testing.T) {
 	w.ensure("a", "", "") // what is there is used on
 }
 
+// The limit of a thread is its own: no other thread's terminal gives way to it. The limit of a target gives way, so a
+// plan doesn't refuse.
+func TestOnlyTheLimitOfATargetMakesRoom(t *testing.T) {
+	w := newWorld(t, session.Limits{Sessions: 1, Target: 3})
+	idle, _ := w.ensure("idle", "", "")
+	w.now = w.now.Add(50 * time.Minute)
+	w.create("a", "one")
+	if _, err := w.book.CreateSession(t.Context(), "a", "two"); !errors.Is(err, session.ErrLimit) {
+		t.Fatal(err)
+	}
+	if w.srv.Pane(idle.Session(), "shared") == nil {
+		t.Error("the terminal of another thread is gone")
+	}
+	w.ensure("b", "", "")
+	if _, err := w.book.CheckCreate(t.Context(), "c", "new", ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.book.CreateSession(t.Context(), "c", "new"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A target at its limit is used on: what is gone takes no place, and then the terminal gives way that nobody
 // has used for longest. What runs, is watched or was used lately stays.
 func TestATargetAtItsLimitRecovers(t *testing.T) {
