@@ -8,6 +8,7 @@ row='%y %s %m %U %G %T@ %p\0'
 # What the machine has of some names. The arguments follow them.
 machine() { (cd -- "$at" && exec xargs -0 -r sh -c 'row=$1 link=$2 only=$3; shift 3; exec find "$@" -maxdepth 0 $only -printf "$row" -type l -printf "$link"' sh "$@") 2>/dev/null; }
 sums() { (cd -- "$2" && exec xargs -0 -r sha256sum -z --) <same 2>/dev/null | sed -z "s|^|$1 |; s|  \./| $under/|"; }
+[ -r "$upper" ] || [ ! -x "$upper" ] || no closed # what is below may have changed, and can't be listed
 [ -n "$(ls -A "$upper")" ] || exit 0
 { (cd "$upper" && find . -mindepth 1 ! -type c -printf "u $row" -type l -printf 'n %l\0') >rows &&
   (cd "$upper" && find . -mindepth 1 ! -type c -printf '%p\0') >changed &&

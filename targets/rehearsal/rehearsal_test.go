@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"countersign/internal/needstest"
@@ -64,6 +66,25 @@ func TestNothingIsRehearsedWhereMemoryIsShort(t *testing.T) {
 		_, err := rehearsal.Run(t.Context(), target, warranttest.Rules, rehearsal.Spec{Argv: []string{"touch", "/tmp/ran"}, Dir: "/", Env: []string{"PATH=" + backend.SearchPath}})
 		if none, ok := errors.AsType[rehearsal.NoneError](err); tc.want == "" && err != nil || tc.want != "" && (!ok || none.Why != tc.want) {
 			t.Errorf("%s: %v", tc.rule, err)
+		}
+	}
+}
+
+// The top of a file system may be open to the account, and closed to whoever lists it.
+func TestWhatCannotBeListedIsNotUnchanged(t *testing.T) {
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can make a view of the files")
+	}
+	compare, err := os.ReadFile("compare.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const view = `mount -t tmpfs none /sys && mkdir -p /sys/t/c /sys/u && chmod 777 /sys/t/c && touch /sys/u/new && chmod "$1" /sys/u &&
+exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "$0" sh / /sys/u`
+	for mode, want := range map[string]string{"733": "x closed\x00", "711": "x closed\x00", "700": ""} {
+		out, _ := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", view, string(compare), mode).CombinedOutput()
+		if string(out) != want && want != "" || want == "" && strings.Contains(string(out), "closed") {
+			t.Errorf("%s: %q, want %q", mode, out, want)
 		}
 	}
 }
