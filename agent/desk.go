@@ -93,7 +93,7 @@ type Desk interface {
 	// Trial looks on the target how a change on trial ended, "" while it has not. Settle it first by keep:
 	// true keeps the change, false has the target undo it now; nil only looks.
 	Trial(ctx context.Context, thread chat.ThreadID, id approvals.ID, keep *bool) (end approvals.TrialEnd, note string, err error)
-	// Preview finds out what a request would do, without doing it. It takes at most a few seconds.
+	// Preview finds out what a request would do, without doing it. It takes at most 12 seconds.
 	Preview(ctx context.Context, r approvals.Request) approvals.Preview
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// previewWithin limits how long the preview of an action may take. Its card waits for people by then.
+	// previewWithin limits how long the preview of an action may take. The card is already posted.
 	previewWithin = 12 * time.Second
 	// cardWaits is how long a card waits for its preview, so that quick ones need no second message to the
 	// network. Nobody notices it. Later ones are added to the card.

@@ -44,7 +44,7 @@ func (j *judge) addEnviron(tool string, vars ...string) {
 			return
 		case slices.Contains(j.environ, v):
 		case slices.ContainsFunc(j.environ, func(s string) bool { return strings.HasPrefix(s, name+"=") }):
-			j.add(Medium, EffectUnknown, "`%s` runs twice here, and needs another environment each time: run one after the other", tool)
+			j.add(Medium, EffectUnknown, "these two `%s` calls need different settings: run them as separate commands", tool)
 			return
 		default:
 			j.environ = append(j.environ, v)

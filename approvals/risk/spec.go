@@ -634,7 +634,7 @@ func (j *judge) checkRoot(s *spec) {
 		return
 	}
 	if j.remote || slices.ContainsFunc(j.dirs, func(d string) bool { return d != "/" }) {
-		j.addPlaceIssue(Low, EffectExec, "`%s` loads files from the directory that it runs in: run it alone, and write paths whole", s.name)
+		j.addPlaceIssue(Low, EffectExec, "`%s` may load files from the current directory: run it as its own command, with absolute paths", s.name)
 	}
 }
 

@@ -223,7 +223,7 @@ func (m *Machine) Rehearses(ctx context.Context, o *Opened) error {
 	t, ok := m.Target.(rehearsal.Target)
 	switch {
 	case m.Config.Rehearse == config.RehearseOff:
-		return rehearsal.NoneError{Why: "turned off for this target"}
+		return rehearsal.NoneError{Why: errOff.Error()}
 	case !ok || m.Config.Credential != "":
 		return rehearsal.NoneError{Why: "this target runs only approved commands"}
 	}

@@ -19,9 +19,9 @@ type asker struct {
 }
 
 var (
-	errGated   = errors.New("this request asks first")
+	errGated   = errors.New("this request needs approval first")
 	errOff     = errors.New("turned off for this target")
-	errNoRules = errors.New("no rules are known here")
+	errNoRules = errors.New("no policy is loaded")
 )
 
 // rules say what runs unasked on the machine.

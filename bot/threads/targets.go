@@ -147,7 +147,7 @@ func (t Targets) Place(thread chat.ThreadID, target string) gate.Place {
 // Unasked says why nothing runs unasked on a target for a thread; nil if proven reads do.
 func (t Targets) Unasked(thread chat.ThreadID, target string) error {
 	if p := t.Place(thread, target); p.Mode == policy.Review || p.Reads == approvals.ReadsAsk {
-		return errors.New("everything asks here")
+		return errors.New("approval is required for everything here")
 	}
 	return nil
 }

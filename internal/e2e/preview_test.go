@@ -210,9 +210,9 @@ func TestNothingIsPreviewedWhereThatIsOff(t *testing.T) {
 		config, why string
 		reads       bool
 	}{
-		"reads ask on the target": {strings.Replace(plainConfig, target, target+"reads: ask, ", 1), "everything asks here", false},
-		"reads ask":               {"policy: {reads: ask}" + plainConfig, "everything asks here", false},
-		"mode review":             {"agent: {mode: review}" + plainConfig, "everything asks here", false},
+		"reads ask on the target": {strings.Replace(plainConfig, target, target+"reads: ask, ", 1), "approval is required for everything here", false},
+		"reads ask":               {"policy: {reads: ask}" + plainConfig, "approval is required for everything here", false},
+		"mode review":             {"agent: {mode: review}" + plainConfig, "approval is required for everything here", false},
 		"rehearsals are off":      {strings.Replace(plainConfig, target, target+"rehearse: off, ", 1), "turned off for this target", true},
 	} {
 		t.Run(name, func(t *testing.T) {

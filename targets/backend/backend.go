@@ -123,8 +123,8 @@ type Lock struct {
 	Devices   bool     // opening devices for reading
 	Admin     bool     // queries that the kernel answers only to network administrators
 	Sockets   []string // absolute paths of the Unix sockets that it may connect to
-	// System lets it read what the system's packages own, and the paths in Read, and nothing else: what it loads decides
-	// what it asks of a daemon that it may connect to. It starts without an account's own settings.
+	// System limits reading to the system's directories and Read, since a planted library or setting could decide what
+	// the program asks a daemon. HOME doesn't exist for it.
 	System bool
 	Read   []string // absolute
 	// Files lets it change files: what it sees is a throwaway view of them (targets/rehearsal). Nothing

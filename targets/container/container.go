@@ -346,14 +346,16 @@ func (c *channel) Wait() error {
 
 // Ended implements remote.Ending.
 func (c *channel) Ended() <-chan struct{} {
-	ended := make(chan struct{})
-	if s, ok := c.s.(*apiSession); ok {
-		go func() {
-			if s.exited(c.ctx) {
-				close(ended)
-			}
-		}()
+	s, ok := c.s.(*apiSession)
+	if !ok {
+		return nil
 	}
+	ended := make(chan struct{})
+	go func() {
+		if s.exited(c.ctx) {
+			close(ended)
+		}
+	}()
 	return ended
 }
 

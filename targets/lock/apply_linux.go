@@ -118,7 +118,7 @@ func restrict(l backend.Lock) (landlocked bool, err error) {
 	rules, ok := Rules(l, version())
 	switch {
 	case !ok && l.System && os.Geteuid() == 0:
-		return false, fmt.Errorf("%w: it cannot keep root to the system's own files here", ErrUnsupported)
+		return false, fmt.Errorf("%w: without Landlock, root's reads can't be limited to system files", ErrUnsupported)
 	case !ok:
 		return false, nil
 	}

@@ -446,8 +446,8 @@ func leader(tid uint32) int {
 	return int(tid)
 }
 
-// bind lets IP and the kernel's own sockets through where they are open, and makes the call itself. A guard that
-// cannot look at sockets lets it go on if there is no Unix socket that could be meant, and none can be made then.
+// bind binds IP and netlink sockets for the process. A guard that can't inspect sockets allows bind only until the first
+// socketpair.
 func (g *Guard) bind(n *notification, valid func() bool) answer {
 	if g.blind && g.inet && !g.two && valid() {
 		g.bound = true

@@ -373,8 +373,8 @@ var whys = map[string]string{
 	"memory":    "wrote more than 256 MB",
 	"oom":       "the account can't create mount namespaces",
 	"short":     "memory is short on this target",
-	"fixed":     "works on what is read-only in a rehearsal",
-	"closed":    "made a directory that can't be listed",
+	"fixed":     "writes to a device or mount that a rehearsal keeps read-only",
+	"closed":    "used a directory without read permission",
 	"tools":     "util-linux or GNU findutils is missing on this target",
 	"directory": "its directory isn't available",
 }

@@ -74,7 +74,7 @@ sub hold {
 
   my $version = syscall($create, 0, 0, 1);
   my @r = split /;/, $rules;
-  broken("root cannot be kept to the files of the system") if $system && !$> && ($version < 1 || !@r);
+  broken("without Landlock, root's reads can't be limited to system files") if $system && !$> && ($version < 1 || !@r);
   if ($version > 0 && @r) {
     my ($fs, $net, $scoped, $read, $write, $below) = map { 0 + $_ } split /,/, $r[$version > @r ? -1 : $version - 1];
     my $attr = pack "Q3", $fs, $net, $scoped;

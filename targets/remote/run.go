@@ -31,7 +31,8 @@ func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 	}
 	var cerr error
 	// The program may know what the end of its streams looks like, so the transport has to say that it has ended.
-	told, ended, over := p.done, make(<-chan struct{}), false
+	told, over := p.done, false
+	var ended <-chan struct{}
 	var last <-chan time.Time
 	for closed != nil && !over && !p.res.Killed {
 		select {

@@ -579,7 +579,7 @@ func backFromApt(ctx context.Context, p *probe, c call) Way {
 		return Way{}
 	}
 	w := onePress(look, state, cmds...)
-	w.Note = " (other packages that come or go with it stay so)"
+	w.Note = " (doesn't undo changes to dependencies)"
 	return w
 }
 

@@ -140,7 +140,7 @@ func (k *call) processResult(ctx, wctx context.Context, res backend.Result, end 
 }
 
 // triedLink is what a read tried that was stopped because of where a name leads.
-const triedLink = "read a pipe, a terminal, or what a link leads to that isn't shown without approval"
+const triedLink = "read a pipe, a terminal, or a link to a protected file"
 
 // lead is where the names of a read lead.
 type lead int

@@ -1,6 +1,5 @@
-// Package door is the only way to start a process on a target that nobody approved. Who starts one
-// says why ([Purpose]), and is refused where the rules of the target, the thread and the requester
-// turn that off. What people or a proof permitted starts by package approved instead.
+// Package door starts processes that nobody approved. Callers state a [Purpose]; the target's, thread's
+// and requester's rules can refuse it. What people or a proof permitted starts by package approved instead.
 //
 // It judges no text: a [Read] is proven before it comes here (approvals/risk).
 package door
@@ -34,16 +33,16 @@ const (
 // Rules say why nothing may run for a purpose, in words for people; nil if it may.
 type Rules func(Purpose) error
 
-// ErrClosed wraps why a process was not started.
-var ErrClosed = errors.New("door: nothing runs here without approval")
+// errClosed wraps why a process was not started.
+var errClosed = errors.New("door: nothing runs here without approval")
 
 // Starter is a [backend.Target] as far as it starts processes.
 type Starter interface {
 	Start(ctx context.Context, s backend.Spec) (backend.Process, error)
 }
 
-// Start starts a process without a permit. The bot's own programs ([Look], [Plumbing]) need no rules and
-// are words, never shell text; everything else needs rules that let it run.
+// Start starts a process without a permit. The bot's own programs ([Look], [Plumbing]) need no rules: they are scripts
+// of the bot's, and what they look at comes as arguments. Everything else needs rules that let it run.
 func Start(ctx context.Context, t Starter, p Purpose, r Rules, s backend.Spec) (backend.Process, error) {
 	switch {
 	case p == Look, p == Plumbing:
@@ -51,15 +50,15 @@ func Start(ctx context.Context, t Starter, p Purpose, r Rules, s backend.Spec) (
 			return nil, fmt.Errorf("door: a %s is words, not shell text", p)
 		}
 	case r == nil:
-		return nil, fmt.Errorf("%w: no rules allow the %s", ErrClosed, p)
+		return nil, fmt.Errorf("%w: no rules allow the %s", errClosed, p)
 	case p == Prediction && s.Lock == nil:
-		return nil, fmt.Errorf("%w: a prediction needs a lock", ErrClosed)
+		return nil, fmt.Errorf("%w: a prediction needs a lock", errClosed)
 	case p == Read, p == Rehearsal, p == Prediction:
 		if err := r(p); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrClosed, err)
+			return nil, fmt.Errorf("%w: %w", errClosed, err)
 		}
 	default:
-		return nil, fmt.Errorf("%w: %q is no purpose", ErrClosed, p)
+		return nil, fmt.Errorf("%w: %q is no purpose", errClosed, p)
 	}
 	s.Warrant = warrant.For(s.Content())
 	return t.Start(ctx, s)
