@@ -519,10 +519,10 @@ func TestBehindAProxyEachSenderHasPlacesOfTheirOwn(t *testing.T) {
 	}
 	long := strings.Repeat(" ", 100<<10)
 	var ends sync.WaitGroup
+	defer ends.Wait() // once all are closed
 	for range 4 {
 		slow, in := io.Pipe()
 		ends.Go(func() { ask("198.51.100.1", slow) })
-		defer ends.Wait()
 		defer func() { _ = in.Close() }()
 		if _, err := in.Write([]byte(long)); err != nil { // more than is read without a place
 			t.Fatal(err)
