@@ -73,7 +73,7 @@ func (a *Adapter) operatorTokens(w http.ResponseWriter, r *http.Request) {
 	case used:
 		fail(w, http.StatusForbidden, sayCodeUsed)
 	case body.End != "" && len(ended) == 0:
-		fail(w, http.StatusNotFound, sayNoTokenHere)
+		fail(w, http.StatusNotFound, sayUnknownID)
 	default:
 		for _, key := range ended {
 			a.streams.end(key)

@@ -39,7 +39,7 @@ const (
 	sayEndSomeOf   = "You have %d tokens of this kind. Revoke one: countersign tokens revoke ID"
 	sayNoChild     = "With a token you can make one for a program: scope ask, with the program's name. A program's own token makes none."
 	sayNoKeys      = "The identity provider doesn't answer, so this token can't be checked. Try again in a moment."
-	sayNoTokenHere = "No token has this id."
+	sayUnknownID   = "No token has this id."
 	sayNoToken     = "You have no such token. Reload the list."
 	sayListUndone  = "That didn't work. Try again in a moment."
 	sayRowGone     = "That isn't there any more. Reload the list."

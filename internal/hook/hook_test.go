@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -191,7 +191,7 @@ func TestWithoutABotOnlyAPromptingModeAsks(t *testing.T) {
 // Who can't be asked is said with the cause.
 func TestTheCauseIsSaidWhyNobodyCanBeAsked(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	p := installed(t, Programs[0], s.URL)

@@ -35,7 +35,7 @@ func (t *page) words(spans []span, had int) []span {
 				from = ran(t.s[:s.end], at)
 				at = from
 				continue
-			case strings.IndexByte(";|&<>()\n", next) >= 0 && !t.quoted(at) && !(header && next == ';'):
+			case strings.IndexByte(";|&<>()\n", next) >= 0 && !t.quoted(at) && (!header || next != ';'):
 				give(at)
 				from = s.end
 				at = s.end
