@@ -229,7 +229,9 @@ func (h Program) answer(ctx context.Context, in io.Reader, errs io.Writer) (a an
 	if err != nil {
 		v = verdict{why: notDone + strings.TrimSuffix(err.Error(), ".") + "."}
 		if _, nobody := errors.AsType[unasked](err); nobody {
-			v.own = slices.Contains(h.Prompts, ev.Mode)
+			if v.own = slices.Contains(h.Prompts, ev.Mode); v.own {
+				v.why = strings.Replace(v.why, notDone, "Countersign couldn't be asked: ", 1)
+			}
 		}
 	}
 	return h.Answer(ev, v)

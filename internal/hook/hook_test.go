@@ -172,7 +172,7 @@ func TestWithoutABotOnlyAPromptingModeAsks(t *testing.T) {
 					if p.ID == "claude-code" && (mode == "default" || mode == "acceptEdits") && tc.own {
 						want = "ask"
 					}
-					if d, whole := p.answered(t, strings.NewReader(says(p, "touch x", map[string]any{"permission_mode": mode}))); d != want || !strings.Contains(whole, tc.reason) {
+					if d, whole := p.answered(t, strings.NewReader(says(p, "touch x", map[string]any{"permission_mode": mode}))); d != want || !strings.Contains(whole, tc.reason) || strings.Contains(whole, "denied this") != (want == "deny") {
 						t.Errorf("%s in %v: %s", p.ID, mode, whole)
 					}
 				}
