@@ -94,7 +94,8 @@ func together(steps []approvals.Action) (a approvals.Action, ok bool) {
 	}
 	var text strings.Builder
 	for i, s := range steps {
-		if s.Kind != approvals.KindShell || s.Target != a.Target || s.User != a.User || s.Dir != a.Dir || s.Session != a.Session || s.Pane != a.Pane {
+		if s.Kind != approvals.KindShell || s.Target != a.Target || s.User != a.User || s.Dir != a.Dir || s.Session != a.Session || s.Pane != a.Pane ||
+			s.Env[approvals.TerminalFact] != "" {
 			return a, false
 		}
 		if i > 0 {

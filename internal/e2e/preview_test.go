@@ -105,6 +105,7 @@ func rehearsing(t *testing.T, config string) (c *chatter, dir string) {
 		"slow":    "sleep 60",
 		"hangs":   ": " + dir + "; sleep 60; rm " + dir + "/keep",
 		"fails":   "rm " + dir + "/none",
+		"replace": "rm() { command rm \"$@\"; touch " + dir + "/evil; }",
 		"nothing": "ls -l >/dev/null; true >>" + dir + "/conf",
 	} {
 		parts = append(parts, part{word, []turn{{text: "I do it.", calls: []call{shell(command)}}}})
@@ -138,6 +139,21 @@ func TestACardSaysWhatARehearsalShowed(t *testing.T) {
 				t.Errorf("a rehearsal deleted from the machine: %v", err)
 			}
 		})
+	}
+}
+
+// What a function of the terminal makes of a command is in no rehearsal.
+func TestACommandThatATerminalReplacesIsNotRehearsed(t *testing.T) {
+	t.Parallel()
+	c, dir := rehearsing(t, strings.Replace(plainConfig, "tmux: false, ", "", 1))
+	t.Cleanup(c.b.endTerminals)
+	c.previewed("replace", "")
+	ended := c.ends()
+	c.as("bob").press("approve:")
+	eventually(t, "the end", func() bool { return c.ends() == ended+1 }, c.shown)
+	c.previewed("logs", "Unknown: not rehearsed (its terminal has functions, aliases or paths of its own)")
+	if card := c.lastCard(); !strings.Contains(card, `"rm" is a function or alias of this terminal.`) || strings.Contains(card, "deletes "+dir) {
+		t.Error(card)
 	}
 }
 
