@@ -32,7 +32,7 @@ var example []byte
 const ConfigFile = "/etc/countersign-signer/signer.yaml"
 
 // Command is the signer's command line.
-func Command() *cobra.Command {
+func Command(draw Draw) *cobra.Command {
 	root := &cobra.Command{
 		Use: "signer", Short: "Sign certificates for what people's passkeys approved, independently of the bot",
 		SilenceUsage: true, SilenceErrors: true,
@@ -61,20 +61,20 @@ func Command() *cobra.Command {
 		enrolling,
 		&cobra.Command{Use: "init DIRECTORY", Short: "Make an authority's key, a token and an example of the configuration", Args: cobra.ExactArgs(1), RunE: initialize},
 		&cobra.Command{Use: "check", Short: "Check the configuration and the authority's key", Args: cobra.NoArgs, RunE: with(check)},
-		&cobra.Command{Use: "run", Short: "Answer the bot until it is stopped", Args: cobra.NoArgs, RunE: with(run)},
+		&cobra.Command{Use: "run", Short: "Answer the bot until it is stopped", Args: cobra.NoArgs, RunE: with(func(cmd *cobra.Command, c *Config, _ []string) error { return run(cmd, c, draw) })},
 		&cobra.Command{Use: "rotate", Short: "Make the next authority's key; once all hosts trust it, change to it", Args: cobra.NoArgs, RunE: with(rotate)},
 	)
 	return root
 }
 
 // run is the command run.
-func run(cmd *cobra.Command, c *Config, _ []string) error {
+func run(cmd *cobra.Command, c *Config, draw Draw) error {
 	token, err := ReadToken(c.Token)
 	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	s, err := Open(c, time.Now, func(format string, a ...any) {
+	s, err := Open(c, draw, time.Now, func(format string, a ...any) {
 		_, _ = fmt.Fprintf(out, time.Now().UTC().Format(time.RFC3339)+" "+format+"\n", a...)
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"countersign/approvals/passkey"
+	"countersign/signer/enroll"
 )
 
 // Config is the signer's configuration file.
@@ -85,13 +86,8 @@ type owned struct {
 	public []byte
 }
 
-// Runner is where the runner is on hosts unless the configuration says otherwise.
-const Runner = "/usr/local/lib/countersign/countersign-runner"
-
 // DefaultWatch is the bot's read-only account.
 const DefaultWatch = "countersign"
-
-const defaultWithin = 30 * time.Minute
 
 var (
 	account  = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
@@ -121,7 +117,7 @@ func Load(file string) (*Config, error) {
 
 // Parse is [Load] of text.
 func Parse(raw []byte) (*Config, error) {
-	c := &Config{Runner: Runner, Within: defaultWithin, keys: map[string]owned{}}
+	c := &Config{Runner: enroll.Runner, Within: 30 * time.Minute, keys: map[string]owned{}}
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
 	if err := d.Decode(c); err != nil {
@@ -199,7 +195,10 @@ func (c *Config) check(t Target) error {
 			return fmt.Errorf("%q is no name of an account", u)
 		}
 	}
-	for _, n := range append(slices.Clone(t.Approvals), Need{Count: 1, Of: t.BreakGlass}) {
+	for at, n := range append(slices.Clone(t.Approvals), Need{Of: t.BreakGlass}) {
+		if at < len(t.Approvals) && (n.Count < 1 || n.Count > len(n.Of)) {
+			return fmt.Errorf("%d of %d people can't approve", n.Count, len(n.Of))
+		}
 		for i, who := range n.Of {
 			if slices.Contains(n.Of[:i], who) {
 				return fmt.Errorf("%s is listed twice, and counts once", who)
@@ -207,11 +206,6 @@ func (c *Config) check(t Target) error {
 			if _, ok := c.People[who]; !ok {
 				return fmt.Errorf("%s isn't among the people", who)
 			}
-		}
-	}
-	for _, n := range t.Approvals {
-		if n.Count < 1 || n.Count > len(n.Of) {
-			return fmt.Errorf("%d of %d people can't approve", n.Count, len(n.Of))
 		}
 	}
 	return nil

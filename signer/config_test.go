@@ -21,6 +21,7 @@ import (
 	"countersign/approvals/passkey/register"
 	"countersign/internal/needstest"
 	"countersign/signer"
+	"countersign/signer/page"
 	"countersign/signer/wire"
 	"countersign/targets/ssh/sshtest"
 )
@@ -67,7 +68,7 @@ func TestCheckPrintsWhatPeopleCompare(t *testing.T) {
 	run := func(args ...string) string {
 		t.Helper()
 		var out bytes.Buffer
-		cmd := signer.Command()
+		cmd := signer.Command(page.Draw)
 		cmd.SetArgs(args)
 		cmd.SetOut(&out)
 		must(t, cmd.Execute())
@@ -94,7 +95,7 @@ func TestAFullDiskSignsNothingTwice(t *testing.T) {
 	disk := t.TempDir()
 	must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=12k")) // three pages: the secret, what was signed, and one more
 	t.Cleanup(func() { must(t, unix.Unmount(disk, 0)) })
-	cmd := signer.Command()
+	cmd := signer.Command(page.Draw)
 	cmd.SetArgs([]string{"init", filepath.Join(dir, "s")})
 	cmd.SetOut(&bytes.Buffer{})
 	must(t, cmd.Execute())
@@ -104,7 +105,7 @@ func TestAFullDiskSignsNothingTwice(t *testing.T) {
 	must(t, err)
 	b := &bench{t: t, people: alice, hostKey: "SHA256:" + strings.Repeat("A", 43), requests: map[string]wire.Request{}}
 	open := func() *signer.Signer {
-		s, err := signer.Open(c, time.Now, func(format string, a ...any) { fmt.Fprintf(os.Stderr, format, a...) })
+		s, err := signer.Open(c, page.Draw, time.Now, func(format string, a ...any) { fmt.Fprintf(os.Stderr, format, a...) })
 		must(t, err)
 		return s
 	}

@@ -29,6 +29,7 @@ import (
 	"countersign/signer"
 	"countersign/signer/client"
 	"countersign/signer/enroll"
+	"countersign/signer/page"
 	"countersign/signer/stream"
 	"countersign/signer/wire"
 	"countersign/targets/backend"
@@ -102,7 +103,7 @@ func newBench(t *testing.T, sshdConfig ...string) *bench {
 
 	// The signer.
 	own := filepath.Join(dir, "signer")
-	cmd := signer.Command()
+	cmd := signer.Command(page.Draw)
 	cmd.SetArgs([]string{"init", own})
 	cmd.SetOut(&bytes.Buffer{})
 	must(t, cmd.Execute())
@@ -180,7 +181,7 @@ func (b *bench) serve(file string) {
 	c, err := signer.Load(file)
 	must(b.t, err)
 	b.now = time.Now
-	s, err := signer.Open(c, func() time.Time { return b.now() }, func(format string, a ...any) {
+	s, err := signer.Open(c, page.Draw, func() time.Time { return b.now() }, func(format string, a ...any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		fmt.Fprintf(b.log, format+"\n", a...)
@@ -418,7 +419,7 @@ func TestTheAuthorityChangesWithoutAGap(t *testing.T) {
 	b := newBench(t)
 	rotate := func() {
 		t.Helper()
-		cmd := signer.Command()
+		cmd := signer.Command(page.Draw)
 		cmd.SetArgs([]string{"rotate", "--config", filepath.Join(b.dir, "signer", "signer.yaml")})
 		cmd.SetOut(&bytes.Buffer{})
 		must(t, cmd.Execute())

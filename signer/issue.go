@@ -30,16 +30,20 @@ const (
 
 // Signer issues certificates. It is safe for concurrent use.
 type Signer struct {
-	c   *Config
-	now func() time.Time
-	log func(format string, a ...any)
+	c    *Config
+	draw Draw
+	now  func() time.Time
+	log  func(format string, a ...any)
 
 	mu   sync.Mutex
 	asks map[string][]*ask // by their owners, the oldest first
 }
 
-// Open opens the signer's state. log receives a line for each decision.
-func Open(c *Config, now func() time.Time, log func(format string, a ...any)) (*Signer, error) {
+// Open opens the signer's state. draw may be nil where the configuration has no origin; log receives a line for each decision.
+func Open(c *Config, draw Draw, now func() time.Time, log func(format string, a ...any)) (*Signer, error) {
+	if draw == nil && c.Origin != "" {
+		return nil, errors.New("this program has no page for people to sign on; start `countersign-signer run` instead, or leave out origin")
+	}
 	err := os.MkdirAll(c.State, 0o700)
 	if err == nil {
 		err = c.readSecret()
@@ -51,7 +55,7 @@ func Open(c *Config, now func() time.Time, log func(format string, a ...any)) (*
 	if err != nil {
 		return nil, err
 	}
-	return &Signer{c: c, now: now, log: log, asks: map[string][]*ask{}}, closer.Close()
+	return &Signer{c: c, draw: draw, now: now, log: log, asks: map[string][]*ask{}}, closer.Close()
 }
 
 // readSecret reads what nonces are made with, or makes it.

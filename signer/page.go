@@ -4,19 +4,18 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/rand"
-	"embed"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
+	"io"
 	"maps"
+	"mime"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"countersign/approvals/passkey"
 	"countersign/signer/wire"
@@ -31,18 +30,8 @@ const (
 	maxAction = 256 << 10 // bytes; a card that the bot can show whole is shorter
 )
 
-//go:embed page
-var files embed.FS
-
-var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"visible": visible,
-	"row":     func(name string, value any) any { return struct{ Name, Value any }{name, value} },
-	"host": func(target string) string {
-		name, _, _ := strings.Cut(strings.TrimPrefix(target, "ssh:"), "#")
-		return name
-	},
-	"runs": func(a wire.Action) bool { return a.Env["process"] == wire.Environment },
-}).ParseFS(files, "page/page.html"))
+// Draw writes a page of signer/page, or a file of it, to a browser.
+type Draw func(w io.Writer, name string, data any) error
 
 // ask is what somebody is asked to sign, for as long as its link lives.
 type ask struct {
@@ -109,10 +98,10 @@ func whole(raw []byte) (a wire.Action, steps []wire.Action, err error) {
 	return a, steps, nil
 }
 
-// show answers with the page of a link, or with the one on which a passkey is made.
+// show answers with the page of a link, or with another one.
 func (s *Signer) show(w http.ResponseWriter, r *http.Request) {
-	page, data, link := "register", any(s.c.site.ID), r.PathValue("link")
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	link, data := r.PathValue("link"), any(s.c.site.ID)
+	page := strings.TrimPrefix(r.URL.Path, "/")
 	if link != "" {
 		page, data = "over", nil
 		s.mu.Lock()
@@ -123,25 +112,9 @@ func (s *Signer) show(w http.ResponseWriter, r *http.Request) {
 		}
 		s.mu.Unlock()
 	}
+	w.Header().Set("Content-Type", cmp.Or(mime.TypeByExtension(path.Ext(page)), "text/html; charset=utf-8"))
 	if page == "over" {
 		w.WriteHeader(http.StatusNotFound)
 	}
-	_ = pages.ExecuteTemplate(w, page, data) // who asked may have left
-}
-
-// visible is foreign text as HTML. What a reader wouldn't see for what it is stands there by its number.
-func visible(v any) template.HTML {
-	s := fmt.Sprintf("%s", v)
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == utf8.RuneError:
-			fmt.Fprintf(&b, "<mark>\\x%02x</mark>", s[i])
-		case r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == 0x2800 || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
-			fmt.Fprintf(&b, "<mark>U+%04X</mark>", r)
-		default:
-			b.WriteString(template.HTMLEscapeString(string(r)))
-		}
-	}
-	return template.HTML(b.String()) //nolint:gosec // each of its characters is escaped
+	_ = s.draw(w, page, data) // who asked may have left
 }

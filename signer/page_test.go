@@ -19,6 +19,7 @@ import (
 	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/passkeytest"
 	"countersign/signer"
+	"countersign/signer/page"
 	"countersign/signer/wire"
 	"countersign/targets/ssh/sshtest"
 )
@@ -38,14 +39,14 @@ func newOffice(t *testing.T) *office {
 	o := &office{bench: &bench{t: t, people: p, hostKey: "SHA256:" + strings.Repeat("A", 43)}, at: time.Now()}
 	var out bytes.Buffer
 	dir := t.TempDir()
-	cmd := signer.Command()
+	cmd := signer.Command(page.Draw)
 	cmd.SetArgs([]string{"init", dir + "/s"})
 	cmd.SetOut(&out)
 	must(t, cmd.Execute())
 	c, err := signer.Parse([]byte("listen: /run/x\ntoken: token\nca: " + dir + "/s/ca\nstate: " + dir + "/issued\nconsole: " + console + "\norigin: " + own + "\npeople:\n" + p.lines(t) +
 		"targets: {web-1: {host_key: " + o.hostKey + ", from: [127.0.0.1], users: [" + runAs + "], approvals: [{count: 2, of: [alice, bob]}], break_glass: [alice]}}\n"))
 	must(t, err)
-	o.signer, err = signer.Open(c, func() time.Time { return o.at }, func(string, ...any) {})
+	o.signer, err = signer.Open(c, page.Draw, func() time.Time { return o.at }, func(string, ...any) {})
 	must(t, err)
 	return o
 }
@@ -381,13 +382,13 @@ func TestWithoutAnOriginThereIsNoPage(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	cmd := signer.Command()
+	cmd := signer.Command(page.Draw)
 	cmd.SetArgs([]string{"init", dir + "/s"})
 	cmd.SetOut(&bytes.Buffer{})
 	must(t, cmd.Execute())
 	c, err := signer.Parse([]byte("listen: /run/x\ntoken: token\nca: " + dir + "/s/ca\nstate: " + dir + "/issued\nconsole: " + console + "\n"))
 	must(t, err)
-	s, err := signer.Open(c, time.Now, func(string, ...any) {})
+	s, err := signer.Open(c, page.Draw, time.Now, func(string, ...any) {})
 	must(t, err)
 	if fresh(t, s) == "" {
 		t.Error("the bot gets no nonce for its own page")

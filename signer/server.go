@@ -26,16 +26,14 @@ func (s *Signer) Serve(ctx context.Context, l net.Listener, token string) error 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = web.Close() })
 	defer stop()
-	var err error
+	serve := web.Serve
 	if s.c.Cert != "" {
-		err = web.ServeTLS(l, s.c.Cert, s.c.TLSKey)
-	} else {
-		err = web.Serve(l)
+		serve = func(l net.Listener) error { return web.ServeTLS(l, s.c.Cert, s.c.TLSKey) }
 	}
-	if ctx.Err() != nil {
-		return nil
+	if err := serve(l); ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // headers let a page load nothing but its own files, and nobody frame or keep it.
@@ -80,10 +78,9 @@ func (s *Signer) Handler(token string) http.Handler {
 		_ = json.NewEncoder(w).Encode(reply) // who asked may have left
 	})
 	if s.c.Origin != "" {
-		mux.HandleFunc("GET /sign/{link}", s.show)
-		mux.HandleFunc("GET /register", s.show)
-		mux.HandleFunc("GET /page.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page/page.js") })
-		mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page/page.css") })
+		for _, page := range []string{"sign/{link}", "register", "page.js", "page.css"} {
+			mux.HandleFunc("GET /"+page, s.show)
+		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for k, v := range headers {
@@ -128,12 +125,12 @@ func Listen(ctx context.Context, c *Config) (net.Listener, error) {
 // ReadToken reads the file of the token.
 func ReadToken(file string) (string, error) {
 	raw, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("the token can't be read: %w", err)
-	}
 	token := strings.TrimSpace(string(raw))
-	if len(token) < 16 {
-		return "", fmt.Errorf("the token in %s is shorter than 16 characters", file)
+	if err == nil && len(token) < 16 {
+		err = errors.New("it is shorter than 16 characters")
+	}
+	if err != nil {
+		return "", fmt.Errorf("the token in %s can't be used: %w", file, err)
 	}
 	return token, nil
 }

@@ -6,7 +6,6 @@ package passkey
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,8 +96,7 @@ const Digits = 20
 
 // Digest names exactly this key of this owner.
 func Digest(id, owner string, public []byte) string {
-	sum := sha256.Sum256([]byte(id + "\x00" + owner + "\x00" + string(public)))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(id+"\x00"+owner+"\x00"+string(public))))
 }
 
 // Proof is a vote that was signed, whole: everything that shows it to somebody who trusts neither
@@ -154,12 +152,8 @@ func Verify(s Site, challenge []byte, id string, public, response []byte, verifi
 	if err := CheckClient(r.Response.CollectedClientData, protocol.AssertCeremony, challenge, s, r.Response.AuthenticatorData.Flags, verified); err != nil {
 		return 0, err
 	}
-	if base64.RawURLEncoding.EncodeToString(r.RawID) != id {
-		return 0, ErrSignature
-	}
-	err = r.Verify(base64.RawURLEncoding.EncodeToString(challenge), s.ID, "", []string{s.Origin}, nil, nil, protocol.TopOriginDefaultVerificationMode, false,
-		verified, true, public, protocol.SignaturePolicy{})
-	if err != nil {
+	if base64.RawURLEncoding.EncodeToString(r.RawID) != id || r.Verify(base64.RawURLEncoding.EncodeToString(challenge), s.ID, "", []string{s.Origin}, nil, nil,
+		protocol.TopOriginDefaultVerificationMode, false, verified, true, public, protocol.SignaturePolicy{}) != nil {
 		return 0, ErrSignature
 	}
 	return r.Response.AuthenticatorData.Counter, nil

@@ -124,6 +124,6 @@ func revision() string {
 }
 
 func signerCommand() *cobra.Command {
-	c := signer.Command()
+	c := signer.Command(nil)
 	return c
 }

@@ -8,13 +8,14 @@ import (
 	"os"
 
 	"countersign/signer"
+	"countersign/signer/page"
 )
 
 // version is set by the linker in releases.
 var version = "dev"
 
 func main() {
-	c := signer.Command()
+	c := signer.Command(page.Draw)
 	c.Use, c.Version = "countersign-signer", version
 	if err := c.ExecuteContext(context.Background()); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "countersign-signer:", err)

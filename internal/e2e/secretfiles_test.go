@@ -15,6 +15,7 @@ import (
 	"countersign/internal/account"
 	"countersign/internal/config"
 	"countersign/signer"
+	signers "countersign/signer/page"
 	"countersign/witness"
 )
 
@@ -35,7 +36,7 @@ func TestWhatOurProgramsWriteForTheirOwnerAloneIsASecret(t *testing.T) {
 		SetArgs(a []string)
 		SetOut(w io.Writer)
 		Execute() error
-	}{"countersign-signer": signer.Command(), "countersign-witness": witness.Command()} {
+	}{"countersign-signer": signer.Command(signers.Draw), "countersign-witness": witness.Command()} {
 		dir := filepath.Join(home, name)
 		args := []string{"init", dir}
 		if name == "countersign-witness" {

@@ -5,9 +5,9 @@ package wire
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -78,8 +78,7 @@ const digestVersion = "countersign-action-v3\n"
 
 // Digest is the digest of an action, which people approve.
 func Digest(action []byte) string {
-	sum := sha256.Sum256(append([]byte(digestVersion), action...))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(append([]byte(digestVersion), action...)))
 }
 
 // Action is an approvals.Action, field by field, which a test compares.
@@ -155,10 +154,7 @@ func (j Job) Command(runner string) string {
 }
 
 // KeyName names a public key in a job.
-func KeyName(key []byte) string {
-	sum := sha256.Sum256(key)
-	return hex.EncodeToString(sum[:])
-}
+func KeyName(key []byte) string { return fmt.Sprintf("%x", sha256.Sum256(key)) }
 
 // State is the directory of the runner's records on a host, with a subdirectory for each account.
 const State = "/var/lib/countersign-runner"
