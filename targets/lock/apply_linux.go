@@ -28,11 +28,7 @@ import (
 // The caller waits for cmd, and calls Close of the guard afterwards. An error means that
 // nothing was started; it is ErrUnsupported where this system has no lock.
 func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
-	answers := calls(l)
-	for _, name := range forking { // the guard holds them until what begins them has its limits
-		answers[name] = always(report)
-	}
-	f, err := makeFilter(answers, runtime.GOARCH)
+	f, err := Make(l, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +47,6 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.limited = make(chan struct{})
-	defer close(g.limited)
 	memory, processes := Memory(l, free()), mostProcesses()
 	done := make(chan error, 1)
 	go func() {
@@ -65,7 +59,7 @@ func Start(cmd *exec.Cmd, l backend.Lock) (*Guard, error) {
 	}
 	pid := cmd.Process.Pid
 	g.memory = memory - uint64(pid) // all that comes from it inherits that and cannot raise it
-	limit(pid, g.memory, processes)
+	limitAll(pid, g.memory, processes)
 	return g, nil
 }
 
@@ -237,6 +231,21 @@ func install(f Filter) (int, error) {
 		return -1, fmt.Errorf("%w: seccomp: %w", ErrUnsupported, e)
 	}
 	return int(fd), nil
+}
+
+// limitAll bounds a process that has just started, and what it began since. No fork waits for that: one that waits can
+// be interrupted, and shells take that for a failure.
+func limitAll(pid int, memory, processes uint64) {
+	limit(pid, memory, processes)
+	begun, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	for _, name := range begun {
+		children, _ := os.ReadFile(name)
+		for word := range strings.FieldsSeq(string(children)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				limitAll(child, memory, processes)
+			}
+		}
+	}
 }
 
 // limit bounds what a process may use, and what it begins from then on; 0 is this one. The kernel ends it before others

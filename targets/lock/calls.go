@@ -46,9 +46,6 @@ const silentCalls = `
 add_key keyctl request_key bpf perf_event_open userfaultfd fanotify_init fanotify_mark open_by_handle_at open_tree migrate_pages move_pages
 pidfd_getfd process_madvise process_mrelease process_vm_readv lsm_set_self_attr accept accept4 memfd_secret`
 
-// forking are the calls that begin a process or a thread; clone3 is refused.
-var forking = []string{"fork", "vfork", "clone"}
-
 // Flags and numbers of system calls, the same on every processor that is known here.
 const (
 	openWrites    = 0x3 | 0x40 | 0x200 // O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
@@ -159,7 +156,7 @@ func files(out map[string]rule) {
 	for _, name := range []string{"setxattrat", "removexattrat"} {
 		out[name] = always(allow)
 	}
-	for _, name := range forking { // the guard counts them, and threads: root has no other bound
+	for _, name := range []string{"fork", "vfork", "clone"} { // the guard counts them, and threads: root has no other bound
 		out[name] = always(report)
 	}
 	for name, arg := range map[string]int{"mknod": 1, "mknodat": 2} { // no devices

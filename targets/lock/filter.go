@@ -120,16 +120,14 @@ type Filter struct {
 }
 
 // Make makes the filter of a lock for a processor, as uname -m names it.
-func Make(l backend.Lock, processor string) (Filter, error) { return makeFilter(calls(l), processor) }
-
-func makeFilter(answers map[string]rule, processor string) (Filter, error) {
+func Make(l backend.Lock, processor string) (Filter, error) {
 	m, err := machine(processor)
 	if err != nil {
 		return Filter{}, err
 	}
 	f := Filter{Calls: map[string]uint32{}}
 	rules := map[uint32]rule{}
-	for name, r := range answers {
+	for name, r := range calls(l) {
 		nr, ok := m.SyscallNames[name]
 		if !ok {
 			continue // of other processors

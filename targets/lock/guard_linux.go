@@ -33,8 +33,7 @@ type Guard struct {
 	files      bool
 	landlocked bool
 	keeps      uint64            // capabilities of its thread
-	forks      int               // so far; bounded where files may change
-	limited    chan struct{}     // closed when the process has its limits; nil: it begins with them
+	forks      int               // so far; counted where files may change
 	tree       bool              // what is of the process descends from this one; else it is of its session
 	blind      bool              // it cannot look at the process' sockets
 	bound, two bool              // what a blind one let go on: bind, and making a pair of Unix sockets
@@ -241,10 +240,7 @@ func (g *Guard) decide(fd int, n *notification) answer {
 		return refusal(eacces)
 	case "fork", "vfork", "clone":
 		if name != "clone" || n.args[0]&cloneSpaces == 0 {
-			if g.limited != nil {
-				<-g.limited
-			}
-			if g.forks++; g.files && g.forks > maxForks {
+			if g.forks++; g.forks > maxForks {
 				return refusal(eagain)
 			}
 			return g.goOn(valid)
