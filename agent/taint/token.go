@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // maxText is how many bytes of a command are looked at; the rest of a longer one
@@ -64,7 +66,7 @@ func words(command string) (out []piece) {
 			out = fields(command)
 		}
 	}()
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+	file, err := bash.Parse(command)
 	if err != nil {
 		return fields(command)
 	}

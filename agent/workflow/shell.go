@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // interpreters are programs that run a text, or what is left of their arguments, as code;
@@ -36,7 +38,7 @@ func words(s string) map[string]bool {
 // of its own, directly in a word that the shell takes as data.
 func checkShell(t text, gate bool) error {
 	src, marks := marked(t)
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(src), "")
+	file, err := bash.Parse(src, syntax.KeepComments(true))
 	if err != nil {
 		return fmt.Errorf("it is not shell text that can be read: %s", shellError(err, t))
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // Word is one argument whose meaning its text alone determines.
@@ -99,7 +101,7 @@ func statements(text string) (stmts []*syntax.Stmt, ok bool) {
 			return nil, false
 		}
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := bash.Parse(text)
 	if err != nil {
 		return nil, false
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // checks returns the rule of that name, for programs whose table form is not enough.
@@ -578,7 +580,7 @@ func checkEtcdGet(j *judge, c *call) {
 // The judge does not track what is redirected into a group or loop around a command, so silent checks
 // the text itself, at each place that could be this call.
 func (j *judge) sendsNoInput(c *call) bool {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(j.src), "")
+	file, err := bash.Parse(j.src)
 	if err != nil {
 		return false
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 const (
@@ -533,7 +535,7 @@ func (e *Engine) checkExamples(ex Examples, added []addition) error {
 // calls reports whether a text runs a program with its subcommands, written out. alone requires that
 // the text does nothing else, so that a verdict on the text is one on the program.
 func calls(text string, path []string, alone bool) bool {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := bash.Parse(text)
 	if err != nil {
 		return false
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // The plain core is what is proven without a lock, and for an unknown shell: lists of pipelines of
@@ -33,7 +35,7 @@ func (j *judge) bashOnly(what string) {
 }
 
 func parse(command string, lang syntax.LangVariant) (*syntax.File, error) {
-	return syntax.NewParser(syntax.Variant(lang)).Parse(strings.NewReader(command), "")
+	return bash.ParseAs(lang, command)
 }
 
 // shellMismatch returns why a text that is not only for bash may mean something else in another shell,

@@ -35,9 +35,9 @@ var inside = map[string]string{
 	"agent/report":     "adapters/chat/... agent/history agent/llm approvals approvals/audit approvals/passkey internal/redact store store/keyring",
 	"agent/role":       "approvals/risk tools tools/delegate",
 	"agent/spend":      "agent/llm store",
-	"agent/taint":      "approvals/risk",
+	"agent/taint":      "internal/bash approvals/risk",
 	"agent/tokens":     "",
-	"agent/workflow":   "internal/condition internal/edits",
+	"agent/workflow":   "internal/bash internal/condition internal/edits",
 
 	"alerts":        "adapters/chat/... alerts/... internal/redact store/...",
 	"alerts/hook":   "alerts/notice internal/redact",
@@ -48,14 +48,14 @@ var inside = map[string]string{
 	"approvals/passkey/register": "approvals/passkey",
 	"approvals/passkey/registry": "adapters/chat approvals/passkey approvals/passkey/register store",
 	"approvals/audit":            "internal/redact store",
-	"approvals/argv":             "",
+	"approvals/argv":             "internal/bash",
 	"approvals/card":             "adapters/chat approvals approvals/deed approvals/risk",
 	"approvals/deed":             "approvals approvals/argv approvals/risk",
 	"approvals/gate":             "adapters/chat approvals/... internal/failpoint store store/aging store/outbox store/queue",
 	"approvals/oncall":           "adapters/chat approvals approvals/policy approvals/risk internal/redact internal/rest store store/mem",
 	"approvals/tickets":          "approvals internal/redact internal/rest store store/mem",
 	"approvals/policy":           "adapters/chat approvals approvals/risk internal/condition",
-	"approvals/risk":             "approvals/secretfile",
+	"approvals/risk":             "internal/bash approvals/secretfile",
 	"approvals/secretfile":       "",
 
 	"store":       "",
@@ -81,7 +81,7 @@ var inside = map[string]string{
 	"targets/remote":                   "targets/backend targets/follow targets/lock targets/lock/helper",
 	"targets/ssh":                      "signer/stream targets/backend targets/follow targets/remote",
 	"targets/container":                "targets/backend targets/backend/door targets/local targets/remote",
-	"targets/tmux":                     "targets/backend targets/backend/door",
+	"targets/tmux":                     "internal/bash targets/backend targets/backend/door",
 	"targets/record":                   "store",
 	"targets/session":                  "internal/failpoint store targets/tmux",
 	// What signs knows signatures and nothing of the bot, and what runs on hosts neither.
@@ -98,16 +98,17 @@ var inside = map[string]string{
 	"tools/code/wire":   "",
 	"tools/delegate":    "approvals approvals/risk tools tools/plan",
 	"tools/hostkey":     "approvals approvals/risk store tools targets/backend targets/ssh",
-	"tools/impact":      "approvals approvals/argv approvals/risk targets/backend targets/receipt targets/rehearsal",
+	"tools/impact":      "internal/bash approvals approvals/argv approvals/risk targets/backend targets/receipt targets/rehearsal",
 	"tools/outside":     "approvals approvals/risk tools tools/files",
 	"tools/output":      "approvals approvals/risk store store/aging tools tools/truncate",
 	"tools/process":     "approvals approvals/risk store tools targets/backend targets/backend/approved targets/backend/door tools/shell",
-	"tools/shell":       "approvals approvals/risk internal/failpoint tools targets/backend targets/backend/approved targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
+	"tools/shell":       "internal/bash approvals approvals/risk internal/failpoint tools targets/backend targets/backend/approved targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
 	"tools/terminal":    "approvals approvals/risk tools targets/backend targets/session targets/tmux",
 	"tools/truncate":    "",
 
 	// What the operator says is of the shapes that those who use it declare.
 	"internal/address": "internal/config",
+	"internal/bash":    "",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
 	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica witness/ask witness/cosign witness/keys tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
 	"verifier":              "approvals/passkey witness/cosign",
@@ -218,7 +219,7 @@ var outside = map[string]string{
 	"golang.org/x/text":                    "adapters/chat/markdown adapters/web tools",
 	"golang.org/x/time":                    "adapters/web",
 	"google.golang.org/protobuf":           "internal/observe/otlp",
-	"mvdan.cc/sh/v3":                       "agent/taint agent/workflow approvals targets/tmux tools",
+	"mvdan.cc/sh/v3":                       "agent/taint agent/workflow approvals internal/bash targets/tmux tools",
 }
 
 // small are programs that somebody should be able to read in one sitting, with what they import of ours.

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 const (
@@ -33,12 +35,12 @@ func typable(text string) bool {
 // complete reports whether the line editor takes text as one whole command, and does not ask
 // for more lines.
 func complete(text string) bool {
-	before, err := parseBash(text)
+	before, err := bash.Parse(text)
 	if err != nil || len(before.Stmts) == 0 {
 		return false
 	}
 	// In braces it must be the same list: what is behind it is not swallowed by a backslash.
-	after, err := parseBash("{ " + text + "\n}")
+	after, err := bash.Parse("{ " + text + "\n}")
 	if err != nil || len(after.Stmts) != 1 || len(after.Stmts[0].Redirs) != 0 {
 		return false
 	}
@@ -93,7 +95,7 @@ const pagers = " less more most man info pager zless zmore bzless xzless lessfil
 // readsKeys reports whether text runs a program that reads keys from standard error's
 // terminal. Text that cannot be parsed does not.
 func readsKeys(text string) bool {
-	f, err := parseBash(text)
+	f, err := bash.Parse(text)
 	if err != nil {
 		return false
 	}
@@ -111,8 +113,4 @@ func readsKeys(text string) bool {
 		return !found
 	})
 	return found
-}
-
-func parseBash(text string) (*syntax.File, error) {
-	return syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 }

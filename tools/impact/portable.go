@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // given are the variables that every shell of an account has alike.
@@ -13,7 +15,7 @@ const given = " HOME PATH PWD USER LOGNAME UID EUID HOSTNAME IFS RANDOM SECONDS 
 // that it does not set itself, no job, and no history. Functions and aliases of a shell are not known
 // here; see approvals.TerminalFact.
 func Portable(text string) bool {
-	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	f, err := bash.Parse(text)
 	if err != nil {
 		return false
 	}

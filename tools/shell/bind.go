@@ -17,6 +17,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"countersign/approvals"
+	"countersign/internal/bash"
 	"countersign/targets/backend"
 	"countersign/tools"
 	"countersign/tools/shell/imports"
@@ -576,7 +577,7 @@ func environmentHash(env []string) string {
 // separateShellNote says what a command that ran beside the terminal changed only in its own shell;
 // "" if nothing. dir is the terminal's directory.
 func separateShellNote(text, dir string) string {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := bash.Parse(text)
 	const here = "This ran beside the terminal, because it only reads: "
 	switch {
 	case err != nil:

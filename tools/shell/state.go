@@ -9,6 +9,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"countersign/approvals"
+	"countersign/internal/bash"
 	"countersign/targets/tmux"
 	"countersign/tools"
 )
@@ -47,7 +48,7 @@ func differs(text string, s tmux.Shell) string {
 		return ""
 	}
 	var says []string
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := bash.Parse(text)
 	if s.Many || err != nil && len(s.Names) > 0 {
 		says = append(says, "This terminal has functions or aliases that may replace commands.")
 	} else if err == nil {

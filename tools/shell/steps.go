@@ -8,6 +8,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"countersign/approvals"
+	"countersign/internal/bash"
 	"countersign/targets/backend"
 	"countersign/tools/shell/imports"
 	"countersign/tools/shell/named"
@@ -27,7 +28,7 @@ func earlierTexts(steps []approvals.Action, a approvals.Action) (texts []string)
 // tell.
 func dirAfter(texts []string, dir string) string {
 	for _, text := range texts {
-		file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+		file, err := bash.Parse(text)
 		if err != nil {
 			continue
 		}

@@ -17,6 +17,8 @@ import (
 
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // maxDepth limits nested evals and nested syntax.
@@ -72,7 +74,7 @@ type walker struct{ depth int }
 
 // text checks a text that runs in the current shell. Inside eval, line is the line of the eval.
 func (w *walker) text(command string, line int) error {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+	file, err := bash.Parse(command)
 	if err != nil {
 		at, reason := 1, err.Error()
 		var pe syntax.ParseError

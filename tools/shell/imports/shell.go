@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // maxText bounds the shell text that is parsed, in bytes.
@@ -16,7 +18,7 @@ func shell(text string) (out List) {
 	if len(text) > maxText {
 		return List{Incomplete: true}
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := bash.Parse(text)
 	if err != nil {
 		return List{Incomplete: true} // another shell's syntax
 	}

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/bash"
 )
 
 // Use is what the text does with a file, as far as the text tells.
@@ -143,7 +145,7 @@ func (f *finder) text(text string, depth int) {
 		f.list.Truncated = true
 		return
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := bash.Parse(text)
 	if err != nil {
 		f.runsOther = true
 		for w := range strings.FieldsSeq(text) {
