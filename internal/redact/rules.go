@@ -208,7 +208,7 @@ func findRules(s string, command bool, spans []span) ([]span, edges) {
 			} else {
 				spans, next[u.slot] = ru.try(t, at, after, spans)
 			}
-			if command && ru.name != privateKey && ru.name != kubeData && ru.name != "facebook-access-token" { // which are no words, or have a bar in them
+			if command && ru.name != privateKey && ru.name != "facebook-access-token" { // which are no words, or have a bar in them
 				spans = t.words(spans, had)
 			}
 			for i := had; i < len(spans); i++ {

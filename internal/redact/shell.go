@@ -17,6 +17,9 @@ func (t *page) words(spans []span, had int) []span {
 	found := append([]span(nil), spans[had:]...)
 	spans = spans[:had]
 	for _, s := range found {
+		if emptied.MatchString(t.s[s.from:s.start]) {
+			continue // NAME= PROGRAM
+		}
 		// A cookie's pairs have semicolons between them.
 		header := s.rule == "cookie" && t.header(s.from)
 		from := s.start
@@ -35,7 +38,7 @@ func (t *page) words(spans []span, had int) []span {
 				from = ran(t.s[:s.end], at)
 				at = from
 				continue
-			case strings.IndexByte(";|&<>()\n", next) >= 0 && !t.quoted(at) && (!header || next != ';'):
+			case s.rule != kubeData && strings.IndexByte(";|&<>()\n", next) >= 0 && !t.quoted(at) && (!header || next != ';'):
 				give(at)
 				from = s.end
 				at = s.end
@@ -51,8 +54,13 @@ func (t *page) words(spans []span, had int) []span {
 // ran returns where what begins with $( or a back-tick ends.
 func ran(text string, at int) int {
 	if text[at] == '`' {
-		if i := strings.IndexByte(text[at+1:], '`'); i >= 0 {
-			return at + 1 + i + 1
+		for at++; at < len(text); at++ {
+			switch text[at] {
+			case '\\': // nested ones have a backslash
+				at++
+			case '`':
+				return at + 1
+			}
 		}
 		return len(text)
 	}
@@ -152,9 +160,19 @@ var (
 	keyEnd    = lazy(`-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----`)
 	// keyLine is a line of a key: its end, one word, a header, or blank. In a string of JSON, and where it
 	// was made one line, what separates lines is something else.
-	keyLine = lazy(`\A(?:[ \t\r\n]|\\+[nr])*(?:` + keyText + `)`)
+	keyLine = lazy(`\A(?:[ \t\r\n]|\\+[nr])*(?:` + keyBounds + `|(?:(?:[A-Za-z0-9+][A-Za-z0-9+/]{15,}|/[A-Za-z0-9+/]{47,})={0,2}|[A-Za-z0-9+/]+={1,2}|` +
+		keyHeader + "[^\n\\\\;|&$`]*)" + keyEnds + `|` + keyInLine + `)`)
 	// shownKeyLine may have the number, time or name of its line before it, and be a string of a program.
 	shownKeyLine = lazy(`\A(?:[ \t\r\n"'+,;]|\\+[nr])*(?:` + keyText + `|(?:[^\n]{0,120}[ \t:|>"'])?[A-Za-z0-9+/]{40,}={0,2}["']?(?:\\n["']?[ +,;]*)?(?:\r?\n|\z))`)
 )
 
-const keyText = `-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?:[A-Za-z0-9+/_.-]+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]*)(?:\r?\n|\\+[nr]|\z|["'])|[A-Za-z0-9+/]{20,}={0,2}(?:[ \t]|\z)`
+const (
+	keyBounds = `-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----`
+	keyHeader = `(?:Proc-Type|DEK-Info|Version|Comment): `
+	keyEnds   = `(?:\r?\n|\\+[nr]|\z|["'])`
+	keyInLine = `[A-Za-z0-9+/]{20,}={0,2}(?:[ \t]|\z)`
+	keyText   = keyBounds + `|(?:[A-Za-z0-9+/_.-]+={0,2}|` + keyHeader + `[^\n\\]*)` + keyEnds + `|` + keyInLine
+)
+
+// emptied is an assignment of nothing, behind which a command's program stands.
+var emptied = regexp.MustCompile(`[A-Za-z0-9_]=[ \t]+\z`)
