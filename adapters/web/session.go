@@ -221,8 +221,12 @@ func (a *Adapter) logout(w http.ResponseWriter, r *http.Request, s session) {
 	})
 }
 
-// logoutEverywhere ends all sessions and tokens of this person.
+// logoutEverywhere ends all sessions and tokens of this person. A token, which can be for one program, can't.
 func (a *Adapter) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) {
+	if s.program {
+		fail(w, http.StatusForbidden, sayNoProgram)
+		return
+	}
 	a.endSessions(w, r, s, "everywhere", func(tx store.Tx, end func(key []byte, row sessionRow)) {
 		endDevices(tx, s.user)
 		from, to := store.Prefix(scheme, "session")

@@ -207,6 +207,16 @@ func TestATokenEnds(t *testing.T) {
 	}
 	you = r.signIn("you")
 	token, _ = you.token("full", 2)
+	for _, scope := range []string{"read", "ask", "full"} {
+		r.clock.add(2 * time.Second) // at a person's pace
+		one, _ := you.token(scope, 2)
+		if got := you.do("POST", "/api/logout-everywhere", "{}", bearing(one)); got.status != 403 {
+			t.Errorf("everywhere, by a token of scope %s: %d", scope, got.status)
+		}
+	}
+	if got := you.do("GET", "/api/me", "", bearing(token)); got.status != 200 {
+		t.Errorf("another token, after that: %d", got.status)
+	}
 	if got := you.do("POST", "/api/logout-everywhere", "{}"); got.status != 204 {
 		t.Errorf("%d %s", got.status, got.body)
 	}
