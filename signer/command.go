@@ -196,19 +196,20 @@ func newKey(file string) (ssh.PublicKey, error) {
 	return ssh.NewPublicKey(public)
 }
 
-// create writes a file that must not exist, durably, for its owner alone.
+// create writes a file that must not exist, durably, for its owner alone. If it fails, it removes its own file only.
 func create(file string, content []byte) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("%w; nothing is overwritten", err)
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+	err = errors.Join(err, f.Sync(), f.Close())
+	dir, bad := os.Open(filepath.Dir(file))
+	if bad == nil {
+		bad = errors.Join(dir.Sync(), dir.Close())
 	}
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
+	if err = errors.Join(err, bad); err != nil {
+		_ = os.Remove(file)
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return err
 }

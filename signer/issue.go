@@ -115,8 +115,7 @@ func (s *Signer) use(run, what string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return errors.New("a certificate was issued for this approval before; ask again to run it once more")
 	}
-	if err != nil { // where this can't be taken back, the approval is lost, and nothing runs twice
-		_ = os.Remove(run)
+	if err != nil {
 		return fmt.Errorf("the state can't be written, so nothing is signed; make room on the signer's disk: %w", err)
 	}
 	return nil

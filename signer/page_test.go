@@ -30,6 +30,7 @@ const own = "https://signer.example.com:7022"
 type office struct {
 	*bench
 	signer *signer.Signer
+	config *signer.Config
 	at     time.Time
 }
 
@@ -46,6 +47,7 @@ func newOffice(t *testing.T) *office {
 	c, err := signer.Parse([]byte("listen: /run/x\ntoken: token\nca: " + dir + "/s/ca\nstate: " + dir + "/issued\nconsole: " + console + "\norigin: " + own + "\npeople:\n" + p.lines(t) +
 		"targets: {web-1: {host_key: " + o.hostKey + ", from: [127.0.0.1], users: [" + runAs + "], approvals: [{count: 2, of: [alice, bob]}], break_glass: [alice]}}\n"))
 	must(t, err)
+	o.config = c
 	o.signer, err = signer.Open(c, page.Draw, func() time.Time { return o.at }, func(string, ...any) {})
 	must(t, err)
 	return o
