@@ -1,6 +1,7 @@
 package verifier
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"maps"
 	"math/bits"
@@ -16,7 +17,7 @@ import (
 // checkpoints compares what witnesses signed with the anchors.
 func (v *verifier) checkpoints() {
 	signed := map[string]int64{} // witness -> anchors
-	trusted := int64(-1)
+	trusted, origin := int64(-1), ""
 	names := v.below("checkpoints")
 	for _, name := range append(names, slices.Sorted(maps.Keys(v.trust.Checkpoints))...) {
 		raw, own := v.trust.Checkpoints[name]
@@ -46,7 +47,10 @@ func (v *verifier) checkpoints() {
 		}
 		if own {
 			trusted = max(trusted, c.N)
-			v.say(Good, "%s: the first %s are those of this record, and cover %d of %s.", printable(name), plural(int(c.N), "anchor"), v.covered(c.N), plural(v.lines, "line"))
+			v.say(Good, "%s: the first %s of %s are those of this record, and cover %d of %s.", printable(name), plural(int(c.N), "anchor"), printable(c.Origin), v.covered(c.N), plural(v.lines, "line"))
+		} else if origin = cmp.Or(origin, c.Origin); origin != c.Origin {
+			v.say(Bad, "%s: it is for the record %s, and another one for %s.", printable(name), printable(c.Origin), printable(origin))
+			continue
 		}
 		for _, w := range v.trust.Witnesses {
 			if n, err := note.Open(raw, note.VerifierList(w)); err == nil && len(n.Sigs) > 0 {
@@ -54,7 +58,7 @@ func (v *verifier) checkpoints() {
 					continue
 				}
 				trusted = max(trusted, c.N)
-				v.say(Good, "The witness %s signed %d of %s at %s UTC, which cover %d of %s.", w.Name(), c.N, plural(len(v.anchors), "anchor"),
+				v.say(Good, "The witness %s signed %d of %s of %s at %s UTC, which cover %d of %s.", w.Name(), c.N, plural(len(v.anchors), "anchor"), printable(c.Origin),
 					cosign.At(n.Sigs[0]).Format("2006-01-02 15:04"), v.covered(c.N), plural(v.lines, "line"))
 			}
 		}

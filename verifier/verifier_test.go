@@ -200,7 +200,11 @@ func (m made) checkEntries(t *testing.T, files [][2]string) (bad []string, all s
 		_, _ = io.WriteString(f, file[1])
 	}
 	must(t, z.Close())
-	found, err := verifier.Archive(bytes.NewReader(b.Bytes()), int64(b.Len()), verifier.Trust{Witnesses: []note.Verifier{m.witness}, Log: []cosign.LogKey{m.log}, Keys: m.keys})
+	trust := verifier.Trust{Witnesses: []note.Verifier{m.witness}, Keys: m.keys}
+	if m.log.Verifier != nil {
+		trust.Log = []cosign.LogKey{m.log}
+	}
+	found, err := verifier.Archive(bytes.NewReader(b.Bytes()), int64(b.Len()), trust)
 	if err != nil {
 		return []string{err.Error()}, ""
 	}
@@ -414,12 +418,31 @@ func TestAWitnessThatSignedNothing(t *testing.T) {
 	}
 }
 
+// TestCheckpointsOfTwoRecords: a witness may sign many records. Without the record's key, its name is all that tells them apart.
+func TestCheckpointsOfTwoRecords(t *testing.T) {
+	m := makeArchive(t)
+	m.log = cosign.LogKey{}
+	w, err := keys.NewWitness("witness.example.com", bytes.Repeat([]byte{7}, 32), time.Now)
+	must(t, err)
+	another, err := note.Sign(&note.Note{Text: strings.Replace(m.early[:strings.Index(m.early, "\n\n")+1], "bot.example.com", "another.example.com", 1)}, w)
+	must(t, err)
+	files := maps.Clone(m.files)
+	files["checkpoints/2.txt"] = string(another)
+	if bad, all := m.check(t, files); !slices.Contains(bad, "checkpoints/2.txt: it is for the record another.example.com, and another one for bot.example.com.") {
+		t.Errorf("%q\n%s", bad, all)
+	}
+	files["checkpoints/1.txt"] = string(another)
+	if bad, all := m.check(t, files); len(bad) > 0 || !strings.Contains(all, "signed 7 of 8 anchors of another.example.com at") {
+		t.Errorf("alone: %q\n%s", bad, all)
+	}
+}
+
 // TestWhatCameAfterTheWitness: what no witness has signed is said, and so is a chain of which the heads were left out.
 func TestWhatCameAfterTheWitness(t *testing.T) {
 	m := makeArchive(t)
 	files := maps.Clone(m.files)
 	files["checkpoints/1.txt"] = m.early
-	if bad, all := m.check(t, files); len(bad) > 0 || !strings.Contains(all, "signed 7 of 8 anchors at 2026-03-01 12:00 UTC, which cover 4 of 8 lines") ||
+	if bad, all := m.check(t, files); len(bad) > 0 || !strings.Contains(all, "signed 7 of 8 anchors of bot.example.com at 2026-03-01 12:00 UTC, which cover 4 of 8 lines") ||
 		!strings.Contains(all, "open 4 lines of the chain came after") {
 		t.Errorf("%q\n%s", bad, all)
 	}
@@ -504,7 +527,7 @@ func TestAnArchiveAsItWasMade(t *testing.T) {
 		t.Errorf("as the bot writes it: %v", err)
 	}
 	for _, want := range []string{
-		"The chain of decisions is whole: 8 lines, 8 anchors, which cover 8.", "The witness witness.example.com signed 8 of 8 anchors at 2026-03-01 12:00 UTC, which cover 8 of 8 lines.",
+		"The chain of decisions is whole: 8 lines, 8 anchors, which cover 8.", "The witness witness.example.com signed 8 of 8 anchors of bot.example.com at 2026-03-01 12:00 UTC, which cover 8 of 8 lines.",
 		"approved by web:alice and web:bob; 2 of 2 votes signed", "1 statement of changes, signed by the record's key.",
 	} {
 		if !strings.Contains(all, want) {
