@@ -290,7 +290,7 @@ func TestThePageShowsEverythingThatIsSigned(t *testing.T) {
 
 func TestForeignTextCannotHideOnThePage(t *testing.T) {
 	o := newOffice(t)
-	a := o.action("echo <script>alert(1)</script> \u202egnp.exe\u2066 \x1b[2K\r \u200b\ufe0f\u2800\u3164 \xff &amp; é\tz")
+	a := o.action("echo <script>alert(1)</script> \u202egnp.exe\u2066 \x1b[2K\r \u200b\ufe0f\u2800\u3164 \xff &amp; é\tz e\u0301\u0337\u0488o")
 	a.Dir, a.Files = `/"><img src=x onerror=alert(1)>`, map[string]string{"/\u202ea": "<b>x</b>"}
 	s := votes("alice")
 	s.Reason, s.Voter = "</main><button>Sign</button>\u202e", "slack:\"onclick=alert(1)"
@@ -300,7 +300,7 @@ func TestForeignTextCannotHideOnThePage(t *testing.T) {
 			t.Errorf("the page has %q", bad)
 		}
 	}
-	for _, want := range []string{"&lt;script&gt;", "<mark>U+202E</mark>gnp.exe", "<mark>U+001B</mark>[2K<mark>U+000D</mark>", `<mark>\xff</mark>`, "&amp;amp;", "é\tz"} {
+	for _, want := range []string{"&lt;script&gt;", "<mark>U+202E</mark>gnp.exe", "<mark>U+001B</mark>[2K<mark>U+000D</mark>", `<mark>\xff</mark>`, "&amp;amp;", "é\tz", "e\u0301<mark>U+0337</mark><mark>U+0488</mark>o"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
 		}

@@ -33,15 +33,15 @@ func Draw(w io.Writer, name string, data any) error {
 	return pages.ExecuteTemplate(w, name, data)
 }
 
-// visible is foreign text as HTML. What a reader wouldn't see for what it is stands there by its number.
+// visible is foreign text as HTML. What a reader wouldn't see for what it is, and all but the first mark on a character, stands there by its number.
 func visible(v any) template.HTML {
-	s := fmt.Sprintf("%s", v)
-	var b strings.Builder
+	s, b := fmt.Sprintf("%s", v), strings.Builder{}
 	for i, r := range s {
+		last, _ := utf8.DecodeLastRuneInString(s[:i])
 		switch {
 		case r == utf8.RuneError:
 			fmt.Fprintf(&b, "<mark>\\x%02x</mark>", s[i])
-		case r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == 0x2800 || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+		case r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == 0x2800 || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point), unicode.In(last, unicode.Mn, unicode.Me) && unicode.In(r, unicode.Mn, unicode.Me):
 			fmt.Fprintf(&b, "<mark>U+%04X</mark>", r)
 		default:
 			b.WriteString(template.HTMLEscapeString(string(r)))
