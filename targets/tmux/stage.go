@@ -187,11 +187,13 @@ __cs_m() {
     [[ $__cs_x == @(_|__cs_x|__cs_y|BASH_LINENO) ]] || __cs_y+=("$__cs_x") # which cannot be unset
   done
   builtin declare -p "${__cs_y[@]}"
+  for __cs_x in x r i l u n; do builtin declare "-${__cs_x}p"; done # attributes of what isn't set
   builtin declare -f
   builtin alias -p
   builtin enable -a
   builtin bind -X
   builtin bind -s
+  builtin bind -p
   builtin umask
   builtin ulimit -a
   builtin ulimit -Ha
@@ -206,7 +208,7 @@ __cs_t() {
     builtin export -n __cs_m __cs_b
   fi
   __cs_z=$__cs_i.$__cs_q
-  builtin test "$1" != "$__cs_b" || __cs_z=0
+  builtin test "$1" = "$__cs_b" && __cs_z=0
   [[ $__cs_w != "=$__cs_z" ]] || __cs_w=
 }
 __cs_n() {

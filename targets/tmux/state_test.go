@@ -45,7 +45,7 @@ var altering = []string{
 	"export PATH=/evil:$PATH", "export BASH_ENV=/tmp/e", "export LD_PRELOAD=", "export KUBECONFIG=/tmp/k AWS_PROFILE=prod DOCKER_HOST=tcp://e", "X=1",
 	"rm() { command rm \"$@\"; }", "alias ls=true", "shopt -s expand_aliases extglob", "set -o noclobber", "set -x", "trap true DEBUG", "trap true ERR",
 	"trap true EXIT", "enable -n echo", "readonly X", "umask 077", "ulimit -S -n 100", "export -f rm", "set -- a b", "set -f", "IFS=,", "set -a",
-	"bind '\"q\": \"w\"'", "PS4=x", "unset -f __cs_q", "PROMPT_COMMAND=; set -e", "set -u",
+	"bind '\"q\": \"w\"'", "bind '\"%\": upcase-word'", "declare -i Y", "declare -l Z", "declare -n W", "export V", "readonly U", "PS4=x", "unset -f __cs_q", "PROMPT_COMMAND=; set -e", "set -u",
 }
 
 // harmless are lines that don't.
