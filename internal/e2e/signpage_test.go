@@ -11,6 +11,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"countersign/internal/needstest"
 )
 
 // registers makes a passkey on the signer's page, and returns its line and its digits.
@@ -69,6 +71,7 @@ func (g *guest) address() string {
 // and back; two people need two signatures; breaking the glass is called that; the archive holds; and
 // what is signed on the bot's own page, or signed before, counts nowhere.
 func TestPeopleSignOnTheSignersOwnPage(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "cs-ran-") //nolint:usetesting // other accounts write there
 	if err != nil {
