@@ -44,7 +44,7 @@ func (o *office) holdsKeyInAgent() {
 	ring := agent.NewKeyring()
 	must(o.t, ring.Add(agent.AddedKey{PrivateKey: key}))
 	o.config.Agent = filepath.Join(o.t.TempDir(), "agent")
-	l, err := net.Listen("unix", o.config.Agent) //nolint:noctx // it is closed below
+	l, err := net.Listen("unix", o.config.Agent)
 	must(o.t, err)
 	o.t.Cleanup(func() { _ = l.Close() })
 	closed := make(chan bool, 8)

@@ -44,7 +44,7 @@ func hidden(lang syntax.LangVariant, text string) (at int, err error) {
 			return true
 		}
 		if i := strings.IndexByte(c.Text, '\n'); i >= 0 {
-			at = int(c.Hash.Offset()) + i //nolint:gosec // of a text in memory
+			at = int(c.Hash.Offset()) + i
 			if i == 0 || at+1 >= len(text) || text[at:at+2] != "\\\n" {
 				err = errors.New("a comment goes over its line")
 			}
