@@ -34,7 +34,7 @@ func (r Record) Row() []Member {
 	for _, v := range r.Votes {
 		shown.Votes = append(shown.Votes, shownVote{v, proofOf(v.Passkey)})
 	}
-	raw, err := encode(shown)
+	raw, err := Encode(shown)
 	if err == nil {
 		raw, err = Rewrite("", raw, func(_, s string) string { return s })
 	}
@@ -148,8 +148,8 @@ func actionOf(a Action) shownAction {
 	return s
 }
 
-// encode is JSON on one line, without escapes for HTML.
-func encode(v any) ([]byte, error) {
+// Encode is JSON on one line, without escapes for HTML.
+func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -229,7 +229,7 @@ func (w rewriter) members(key string, open json.Delim) error {
 }
 
 func (w rewriter) quote(v any) error {
-	raw, err := encode(v)
+	raw, err := Encode(v)
 	w.out.Write(raw)
 	return err
 }

@@ -109,7 +109,7 @@ func (s *Signer) Issue(r wire.Request) (string, error) {
 	return line(cert), nil
 }
 
-// use notes durably, in a file of its own, that a run has its certificate. It has one at most.
+// use notes durably, in its own file, that a run has its certificate. It has one at most.
 func (s *Signer) use(run, what string) error {
 	err := create(run, []byte(s.now().UTC().Format(time.RFC3339)+" "+what+"\n"))
 	if errors.Is(err, fs.ErrExist) {

@@ -26,7 +26,7 @@ import (
 
 const own = "https://signer.example.com:7022"
 
-// office is a signer with a page of its own, at which alice and bob have passkeys.
+// office is a signer with its own page, at which alice and bob have passkeys.
 type office struct {
 	*bench
 	signer *signer.Signer

@@ -70,7 +70,7 @@ func (v *verifier) checkpoints() {
 	}
 	switch {
 	case trusted < 0 && len(v.trust.Witnesses) == 0:
-		v.say(Note, "Name witnesses with --witness, or a checkpoint that you have kept with --checkpoint. Without one, somebody could have written all of this anew.")
+		v.say(Note, "Name witnesses with --witness, or a checkpoint that you have kept with --checkpoint. Without one, nothing here shows that this is the original record.")
 	case v.covered(trusted) < v.lines:
 		v.say(Open, "%s of the chain came after what witnesses or a kept checkpoint cover, so nothing shows that the bot wrote this.", plural(v.lines-v.covered(trusted), "line"))
 	}

@@ -13,20 +13,9 @@ import (
 	"countersign/approvals"
 )
 
-// encode is JSON on one line, without escapes for HTML.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
 // json is v as JSON, in which every text is without its secrets.
 func (w writer) json(v any) ([]byte, error) {
-	raw, err := encode(v)
+	raw, err := approvals.Encode(v)
 	if err != nil {
 		return nil, err
 	}
@@ -42,11 +31,11 @@ func (w writer) beside(key, s string) string {
 	if key == "" || s == "" {
 		return s
 	}
-	name, err := encode(key)
+	name, err := approvals.Encode(key)
 	if err != nil {
 		return withheld
 	}
-	value, err := encode(s)
+	value, err := approvals.Encode(s)
 	if err != nil {
 		return withheld
 	}
@@ -126,7 +115,7 @@ func (w writer) row(r approvals.Record) (out []byte, err error) {
 		out = fmt.Appendf(out, ",%q:%s", m.Name, shown)
 	}
 	if r.Nonce != "" {
-		raw, err := encode(salts)
+		raw, err := approvals.Encode(salts)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +132,7 @@ func (w writer) member(r approvals.Record, m approvals.Member) ([]byte, error) {
 		if m.Name != "votes" || v.Passkey == nil {
 			continue
 		}
-		text, err := encode(approvals.Signed{Response: v.Passkey.Response, Public: v.Passkey.Public, Key: v.Passkey.KeyID})
+		text, err := approvals.Encode(approvals.Signed{Response: v.Passkey.Response, Public: v.Passkey.Public, Key: v.Passkey.KeyID})
 		if err == nil {
 			text, err = approvals.Rewrite("", text, func(_, s string) string { return s })
 		}

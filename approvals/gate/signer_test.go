@@ -19,7 +19,7 @@ import (
 
 var pageSite = passkey.Site{ID: "signer.example.com", Origin: "https://signer.example.com:7022"}
 
-// signer is one that has a page of its own, with a key of each of these people.
+// signer is one that has its own page, with a key of each of these people.
 type signer struct {
 	devices map[string]*passkeytest.Device
 	asked   int

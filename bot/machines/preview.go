@@ -202,7 +202,7 @@ func (l looker) rehearse(ctx context.Context) (rehearsal.Report, error) {
 	case l.action.Session != "" && !impact.Portable(text):
 		return none("it uses variables of its terminal")
 	case l.action.Env[approvals.TerminalFact] != "":
-		return none("its terminal has functions, aliases or paths of its own")
+		return none("its terminal has its own functions, aliases or paths")
 	}
 	if err := l.machine.Rehearses(ctx, l.open); err != nil {
 		return rehearsal.Report{}, err

@@ -71,7 +71,7 @@ func (p *targetCheck) signatures(ctx context.Context) result {
 		return fails("%v", err)
 	}
 	if state.Origin == "" {
-		return fine("people sign in the console, where a bot that was taken over could show them another command; origin in signer.yaml gives the signer a page of its own")
+		return fine("people sign in the console, where a bot that was taken over could show them another command; origin in signer.yaml gives the signer its own page")
 	}
 	if err := page(ctx, state.Origin); err != nil {
 		return warns("people sign at %s, which can't be reached from here (%v)", state.Origin, err).withFix("let people's browsers reach it, or correct origin in signer.yaml")

@@ -151,7 +151,7 @@ func TestACommandThatATerminalReplacesIsNotRehearsed(t *testing.T) {
 	ended := c.ends()
 	c.as("bob").press("approve:")
 	eventually(t, "the end", func() bool { return c.ends() == ended+1 }, c.shown)
-	c.previewed("logs", "Unknown: not rehearsed (its terminal has functions, aliases or paths of its own)")
+	c.previewed("logs", "Unknown: not rehearsed (its terminal has its own functions, aliases or paths)")
 	if card := c.lastCard(); !strings.Contains(card, `"rm" is a function or alias of this terminal.`) || strings.Contains(card, "deletes "+dir) {
 		t.Error(card)
 	}

@@ -22,7 +22,7 @@ func (g *guest) registers(page string) (line, digits string) {
 	return g.text("#line"), g.text("#digits")
 }
 
-// arrives waits for the tab to be at another page, at which its wait began anew would be cut off.
+// arrives waits for the tab to be at another page, which would cut off a wait that began before.
 func (g *guest) arrives(what, path string) {
 	g.t.Helper()
 	at := ""

@@ -257,7 +257,7 @@ func limit(pid int, memory, processes uint64) {
 	}{
 		{unix.RLIMIT_DATA, memory, memory}, {unix.RLIMIT_NPROC, processes, processes},
 		{unix.RLIMIT_CORE, 1, 1},              // also keeps a program that takes core dumps from being started
-		{unix.RLIMIT_CPU, MaxCPU, MaxCPU + 5}, // the first one has a signal of its own, which says why
+		{unix.RLIMIT_CPU, MaxCPU, MaxCPU + 5}, // SIGXCPU says why it ended, SIGKILL does not
 	} {
 		var old unix.Rlimit
 		if unix.Prlimit(pid, l.which, nil, &old) == nil && old.Max >= l.max {

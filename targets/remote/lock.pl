@@ -113,7 +113,7 @@ sub hold {
   for my $which (keys %most) {
     my $old = pack "x16";
     next if syscall($prlimit, 0, 0 + $which, 0, $old) != 0 || (unpack "Q2", $old)[1] < $most{$which} + ($which ? 0 : 5);
-    my $new = pack "Q2", $most{$which}, $most{$which} + ($which ? 0 : 5); # of time, the first one has a signal of its own
+    my $new = pack "Q2", $most{$which}, $most{$which} + ($which ? 0 : 5); # of time: SIGXCPU first, which says why
     syscall($prlimit, 0, 0 + $which, $new, 0);
   }
 

@@ -239,7 +239,7 @@ func (t teller) effects(changes []rehearsal.Change) []string {
 	return append(lines, t.grouped("updates the timestamp of", byKind[rehearsal.Touched])...)
 }
 
-// generated counts what has a name of its own in one directory, and the files below such a directory.
+// generated counts the generated names in one directory, and the files below directories with such names.
 type generated struct{ files, dirs, below int }
 
 func (g generated) line(dir string) string {

@@ -80,7 +80,7 @@ func (k *issuersKeys) VerifySignature(ctx context.Context, token string) ([]byte
 	}
 	defer k.mu.Unlock()
 	set, err := k.fetch(ctx)
-	k.asked = k.now() // an issuer that answers late is not asked again at once
+	k.asked = k.now() // an issuer that answers late is left alone for a while
 	have := k.have.Load()
 	switch {
 	case err == nil:
@@ -197,7 +197,7 @@ func (v *Verifier) verifier(ctx context.Context) (*gooidc.IDTokenVerifier, error
 		if d := now.Sub(v.asked); d >= 0 && d < keysEvery {
 			return nil, errPace
 		}
-		defer func() { v.asked = v.cfg.Now() }() // an issuer that answers late is not asked again at once
+		defer func() { v.asked = v.cfg.Now() }() // an issuer that answers late is left alone for a while
 		// The keys are fetched again later, when this request is long over.
 		p, err := gooidc.NewProvider(gooidc.ClientContext(context.WithoutCancel(ctx), v.http), v.cfg.Issuer)
 		if err != nil {

@@ -122,7 +122,7 @@ export async function showTicket() {
   box.scrollIntoView();
 }
 
-// Where the signer has a page of its own, a press is signed there: this tab goes to it, and it sends the
+// Where the signer has its own page, a press is signed there: this tab goes to it, and it sends the
 // tab back with the signature in the address. What was pressed stays here meanwhile.
 const left = 'press';
 
