@@ -122,7 +122,7 @@ type scene struct {
 // quick are the times of a local Slack in the tests.
 func quick(c slackfake.Config) slackfake.Config {
 	if c.AckTimeout == 0 {
-		c.AckTimeout = 400 * time.Millisecond
+		c.AckTimeout = slackfake.DefaultAckTimeout
 	}
 	if c.RetryDelays == nil {
 		c.RetryDelays = []time.Duration{0, 300 * time.Millisecond, 600 * time.Millisecond}

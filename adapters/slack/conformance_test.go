@@ -232,7 +232,7 @@ func TestAdapter(t *testing.T) {
 	t.Parallel()
 	harness := func(http bool) chattest.Harness {
 		return func(t *testing.T) chattest.Subject {
-			sc := slackfake.Config{AckTimeout: time.Second, RetryDelays: []time.Duration{}}
+			sc := slackfake.Config{RetryDelays: []time.Duration{}}
 			var server *slackfake.Server
 			s := &subject{t: t, ts: map[string]string{}}
 			if http {

@@ -12,6 +12,7 @@ import (
 	"countersign/agent/llm"
 	"countersign/agent/tokens"
 	"countersign/approvals"
+	"countersign/internal/needstest"
 )
 
 // incident writes a long night of several people, an agent and two sub-agents, the same
@@ -159,8 +160,9 @@ func (n *incident) play(size int) {
 // TestAnIncidentOfTenHoursStaysInsideTheBudget plays 5,000 entries against windows of two
 // sizes. Before every reply the view fits, after a summary where one is needed.
 func TestAnIncidentOfTenHoursStaysInsideTheBudget(t *testing.T) {
-	if testing.Short() {
-		t.Skip("five thousand entries take a minute; run it without -short")
+	windows, entries := []int{128_000, 16_000}, 5000
+	if !needstest.Whole(t) {
+		windows, entries = windows[1:], 1500
 	}
 	known := map[string]int{} // the same transcript is written twice
 	count := func(text string) int {
@@ -171,7 +173,7 @@ func TestAnIncidentOfTenHoursStaysInsideTheBudget(t *testing.T) {
 		}
 		return n
 	}
-	for _, window := range []int{128_000, 16_000} {
+	for _, window := range windows {
 		t.Run(fmt.Sprint(window), func(t *testing.T) {
 			n := &incident{log: log{count: count}, r: rand.New(rand.NewPCG(1, 2))}
 			budget := Budget{Window: window, System: window * 12 / 100}
@@ -218,9 +220,9 @@ func TestAnIncidentOfTenHoursStaysInsideTheBudget(t *testing.T) {
 					held++
 				}
 			}
-			n.play(5000)
+			n.play(entries)
 			t.Logf("%d rounds, %d of sub-agents, %d summaries, %d counted, %d with a summary and the first words; %d times the beginning changed; the last view has %d items and %d tokens of %d", rounds, nested, summaries, counted, held, breaks, len(last.Items), last.Tokens, last.Limit)
-			if rounds < 1000 || nested < 20 || counted < 10 || summaries < 3 || held < 10 {
+			if rounds < entries/5 || nested < entries/250 || counted < entries/500 || summaries < 3 || held < 10 {
 				t.Error("the incident is not what it should be")
 			}
 			// A tenth of the window goes at once: here, what eight rounds bring.

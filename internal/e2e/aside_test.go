@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // subAgentConfig has one sub-agent that runs commands.
@@ -123,6 +125,7 @@ func TestPeopleTalkWhileAWorkflowsRequestWaits(t *testing.T) {
 // TestPeopleTalkThroughAnotherReplica: whoever gets the question while a card waits, it is
 // answered, and a decision through a third replica counts.
 func TestPeopleTalkThroughAnotherReplica(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	counter := filepath.Join(t.TempDir(), "counter")
 	llm := model(t, func(results int, user string) turn {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 )
 
 // stage is a bot whose model proposes calls, alice, who asks for them, bob, who
@@ -298,6 +299,7 @@ func TestALongCommandIsShownWholeOrNotAtAll(t *testing.T) {
 // The attack: the file that write_file replaces is changed, or turned into a link,
 // or comes into being, while the card with the difference waits.
 func TestTheFileThatWouldBeOverwrittenChanges(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	for attack, keeps := range map[string]string{
 		"echo by-others > conf":                            "conf by-others",

@@ -15,6 +15,8 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"countersign/internal/needstest"
 )
 
 // dayConfig is a room with an asker, an approver and somebody who watches.
@@ -175,6 +177,7 @@ func types(keys string) page {
 // notification opens, a terminal that one types in and another one watches, an undo, a
 // recording that is found by what it shows, and a search.
 func TestADayInTheOperationsRoom(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	work, err := os.MkdirTemp("", "shop") //nolint:usetesting // short enough to be read on a picture
 	if err != nil {

@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -30,7 +32,7 @@ type guild struct {
 func newGuild(t *testing.T, modelURL string) *guild {
 	t.Helper()
 	check, err := discordfake.FindChecker()
-	if err != nil && os.Getenv("CI") == "true" {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	const token = "MTAw.test.not-a-token-of-anybody"

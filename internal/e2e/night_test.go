@@ -204,6 +204,7 @@ func (n *night) threadOf(begins string) (id string) {
 // An alert; the primary doesn't answer; the secondary may; a ticket is demanded and checked; approval; the
 // change; the ticket's comment; the events; the shift change; the hand-over.
 func TestANightOnTwoReplicas(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	n := newNight(t)
 	n.jira.Set("OPS-7", ticketstest.Ticket{Title: "Reload checkout", Status: "To Do"})
@@ -259,6 +260,7 @@ func TestANightOnTwoReplicas(t *testing.T) {
 
 // Each outside system is taken away in turn: the bot says so once, fails closed, loses nothing and catches up.
 func TestANightWithoutEachOutsideSystem(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	names := []string{"500"}
 	if needstest.Whole(t) {

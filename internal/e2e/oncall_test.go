@@ -9,6 +9,7 @@ import (
 
 	"countersign/approvals/oncall"
 	"countersign/approvals/oncall/oncalltest"
+	"countersign/internal/needstest"
 )
 
 // onCallConfig has a target whose approvers are whom the schedule PRI of PagerDuty has on call, then SEC.
@@ -104,6 +105,7 @@ func TestWhoIsOnCallApproves(t *testing.T) {
 
 // A shift ends while a request waits, and the bot was killed in between.
 func TestAShiftChangesWhileARequestWaits(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := oncalltest.New(t)
 	now := time.Now().UTC().Truncate(time.Second)

@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 	"countersign/verifier"
 )
 
@@ -97,6 +98,7 @@ func (g *guest) approves(then ...page) {
 // the first one by the operator's link, another one that a colleague confirms, a quorum of two, and what
 // devices and people do otherwise than they should.
 func TestAnApprovalSignedByADevice(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
 	b := newBot(t, "", model(t, func(results int, user string) turn {
@@ -276,6 +278,7 @@ func touched(t *testing.T, archive string) {
 
 // A press on Discord is answered, to its person alone, with a link at which they sign in the console.
 func TestAPressOnDiscordIsSignedInTheConsole(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
 	g := newGuild(t, model(t, func(results int, _ string) turn {
@@ -316,6 +319,7 @@ func TestAPressOnDiscordIsSignedInTheConsole(t *testing.T) {
 
 // A press on Slack is answered, to its person alone, with a link at which they sign in the console.
 func TestAPressOnSlackIsSignedInTheConsole(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "out")
 	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, ran))

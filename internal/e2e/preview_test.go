@@ -17,6 +17,7 @@ import (
 
 	"countersign/internal/needstest"
 	"countersign/targets/container/enginetest"
+	"countersign/targets/rehearsal"
 )
 
 // cronOf is the file outside of a test's directory that its command "logs" makes.
@@ -40,7 +41,7 @@ func (c *chatter) previewed(word, want string) {
 		ended := c.ends()
 		eventually(c.t, "the card shows "+want, func() bool {
 			card := c.lastCard()
-			return len(c.buttons("approve:")) == 1 && (strings.Contains(card, want) || strings.Contains(card, "(took longer than 2 s)") || strings.Contains(card, "(the target didn't answer in time)") ||
+			return len(c.buttons("approve:")) == 1 && (strings.Contains(card, want) || strings.Contains(card, "(took longer than 5 s)") || strings.Contains(card, "(the target didn't answer in time)") ||
 				strings.Contains(card, "which a rehearsal can't show")) // and what the target was asked took too long
 		}, c.shown)
 		if strings.Contains(c.lastCard(), want) {
@@ -117,13 +118,16 @@ func TestACardSaysWhatARehearsalShowed(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
 		t.Run(name, func(t *testing.T) {
+			if name != "plainly" {
+				needstest.Long(t)
+			}
 			c, dir := rehearsing(t, config)
 			t.Cleanup(c.b.endTerminals)
 			for _, tc := range []struct{ word, want string }{
 				{"logs", "Rehearsed: creates " + cronOf(dir) + " (0 bytes)\ndeletes " + dir + "/log with 2 files (3 bytes); writes "},
 				{"network", "Unknown: it uses the network, which a rehearsal can't show. File changes:\ndeletes " + dir + "/keep (0 bytes)"},
 				{"kill", "Predicted: "},
-				{"slow", "Unknown: not rehearsed (took longer than 2 s)"},
+				{"slow", "Unknown: not rehearsed (took longer than 5 s)"},
 				{"fails", "Rehearsed: fails with status 1: No such file or directory"},
 				{"nothing", "Rehearsed: changes no files"},
 			} {
@@ -165,30 +169,42 @@ func TestACardComesBeforeItsRehearsal(t *testing.T) {
 	c.sees("Predicted: ")
 	c.as("bob").press("deny:")
 	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
-	begin := time.Now()
-	c.tell("slow")
-	c.sees("sleep 60")
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("the card came after %v", took)
+	for range 10 { // on a busy machine the rehearsal may end by itself before the press
+		begin, ended := time.Now(), c.ends()
+		c.tell("slow")
+		c.sees("sleep 60")
+		early := !strings.Contains(c.lastCard(), "took longer than")
+		c.as("bob").press("deny:")
+		eventually(t, "the rehearsal ended", func() bool {
+			return exec.CommandContext(t.Context(), "pgrep", "-f", "bash --noprofile --norc -c sleep 60").Run() != nil
+		}, c.shown)
+		if early && time.Since(begin) < rehearsal.Within {
+			return
+		}
+		eventually(t, "the end", func() bool { return c.ends() == ended+1 }, c.shown)
 	}
-	c.as("bob").press("deny:")
-	eventually(t, "the rehearsal ended", func() bool {
-		return exec.CommandContext(t.Context(), "pgrep", "-f", "bash --noprofile --norc -c sleep 60").Run() != nil
-	}, c.shown)
-	if took := time.Since(begin); took > 1900*time.Millisecond {
-		t.Errorf("the rehearsal went on for %v", took)
-	}
+	t.Error("the card waits for its rehearsal, or the rehearsal goes on after the decision")
 }
 
 // A rehearsal ends also when its bot is gone.
 func TestARehearsalEndsWithoutItsBot(t *testing.T) {
 	t.Parallel()
 	c, dir := rehearsing(t, plainConfig)
-	c.tell("hangs")
 	runs := func() bool {
 		return exec.CommandContext(t.Context(), "pgrep", "-f", "bash --noprofile --norc -c : "+dir).Run() == nil
 	}
-	eventually(t, "it is rehearsed", runs, c.shown)
+	for seen := false; !seen; { // on a busy machine the rehearsal may end by itself before anybody looks
+		c.tell("hangs")
+		ended := c.ends()
+		eventually(t, "it is rehearsed", func() bool {
+			seen = runs()
+			return seen || strings.Contains(c.lastCard(), "took longer than")
+		}, c.shown)
+		if !seen {
+			c.as("bob").press("deny:")
+			eventually(t, "the end", func() bool { return c.ends() == ended+1 }, c.shown)
+		}
+	}
 	c.b.kill()
 	eventually(t, "the rehearsal ended", func() bool { return !runs() }, c.b.log.String)
 }
@@ -198,6 +214,9 @@ func TestACardOfAPlanSaysWhatItsStepsDoTogether(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
 		t.Run(name, func(t *testing.T) {
+			if name != "plainly" {
+				needstest.Long(t)
+			}
 			if os.Getuid() != 0 {
 				needstest.Missing(t, "only root can make a view of the files")
 			}
@@ -271,6 +290,7 @@ func TestNothingIsPreviewedWhereThatIsOff(t *testing.T) {
 // What a program has for itself in the home directory counts for the look, too: here kubectl's cluster, and its
 // cache, which a look can't fill.
 func TestACardSaysWhatAClusterHas(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	needstest.Program(t, "kubectl", "apt-get install kubernetes-client")
 	replicas := 2

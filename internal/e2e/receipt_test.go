@@ -117,6 +117,7 @@ func TestACommandThatTheBotDidNotSeeEndHasAReceipt(t *testing.T) {
 
 // What stands by for a receipt while a card waits is there once, and ends with the bot.
 func TestWhatStandsByForAReceiptEndsWithTheBot(t *testing.T) {
+	needstest.Long(t)
 	engine := enginetest.Docker(t)
 	box := engine.Run(t, enginetest.Debian)
 	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("touch /tmp/one")}}}}).enter(t, boxConfig(engine, box, ""))

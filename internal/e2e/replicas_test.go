@@ -254,6 +254,7 @@ func TestReplicas(t *testing.T) {
 // TestAReplicaFinishesTheCommandOfOneThatDied: the one that takes the thread over follows the
 // command in its terminal to its end.
 func TestAReplicaFinishesTheCommandOfOneThatDied(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	needstest.Program(t, "tmux", "apt-get install tmux")
 	dir := t.TempDir()
@@ -291,6 +292,7 @@ func TestAReplicaFinishesTheCommandOfOneThatDied(t *testing.T) {
 // TestReplicasShareATerminal: the terminal of a thread goes on where the replica that had
 // it left it, and only the one that owns the thread types into it.
 func TestReplicasShareATerminal(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		if os.Getenv("CI") == "true" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/needstest"
 	"countersign/store/postgres/pgtest"
 )
 
@@ -109,6 +110,7 @@ func isPast(t *testing.T, c *chatter, old, ran string) {
 
 // TestABackupPutInPlaceByHandRunsNothingTwice: somebody copies the file instead of restoring it.
 func TestABackupPutInPlaceByHandRunsNothingTwice(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
 	c := onceModel(t, ran).enter(t, plainConfig)
@@ -146,6 +148,7 @@ func TestABackupPutInPlaceByHandRunsNothingTwice(t *testing.T) {
 // TestARestoredDatabaseRunsNothingTwice: a dump is recognised; what the server's files bring
 // back can't be, and has a command.
 func TestARestoredDatabaseRunsNothingTwice(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
 	server := pgtest.New(t)

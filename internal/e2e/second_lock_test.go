@@ -113,7 +113,7 @@ func TestSecondLock(t *testing.T) {
 func (h *hijack) lockedCommands() (all []string) {
 	rows, err := corpustest.Read(filepath.Join("testdata", "hijack", "commands.tsv"))
 	h.must(err)
-	every := 40
+	every := 100
 	if needstest.Whole(h.t) {
 		every = 5
 	}

@@ -196,6 +196,7 @@ func (g *guest) text(css string) string {
 // signatures as another account; the host's own log says whose; without the signer nothing runs; a bot
 // that is killed finds the run again.
 func TestTheApprovalIsTheCredential(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	var e *enrolled
 	files, err := os.MkdirTemp("", "cs-ran-") //nolint:usetesting // other accounts write there

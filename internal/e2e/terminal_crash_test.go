@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"countersign/internal/failpoint"
+	"countersign/internal/needstest"
 )
 
 // dies waits for the bot to be killed by its failpoint.
@@ -94,6 +95,7 @@ func TestACrashAroundTerminals(t *testing.T) {
 // TestATakeoverThatCrashes: a replica that dies while it takes over the terminals of another one
 // leaves them to the next, and the command in them runs once.
 func TestATakeoverThatCrashes(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	work, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

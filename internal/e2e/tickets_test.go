@@ -96,6 +96,7 @@ func TestATicketInTheMessage(t *testing.T) {
 
 // A plan gets one comment for all its steps, and a change on trial one when it was undone.
 func TestAPlanAndATrialAreOneCommentEach(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := ticketstest.New(t)
 	s.Set("OPS-9", ticketstest.Ticket{Title: "Make the files", Status: "Approved"})

@@ -47,6 +47,7 @@ func TestAChangeThatNobodyKeepsUndoesItself(t *testing.T) {
 
 // The timer is the target's: it needs no bot.
 func TestAChangeUndoesItselfWithoutTheBot(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	c, dir, before, _ := onTrial(t, trialConfig)
 	c.b.kill()
@@ -56,6 +57,7 @@ func TestAChangeUndoesItselfWithoutTheBot(t *testing.T) {
 }
 
 func TestAKeptChangeStays(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	c, dir, _, after := onTrial(t, trialConfig)
 	begin := time.Now()
@@ -84,6 +86,7 @@ func TestAChangeIsUndoneNow(t *testing.T) {
 // A rule of the firewall that cuts the bot off its SSH target takes itself back, and the bot finds that out
 // when the target answers again. What is rehearsed on a target over SSH is shown as well.
 func TestARuleThatCutsTheBotOffTakesItselfBack(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	needstest.Program(t, "iptables", "apt-get install iptables")
 	if os.Getuid() != 0 {

@@ -106,6 +106,7 @@ func TestASettingIsPutBackToWhatItWas(t *testing.T) {
 
 // For each kind of change whose way back follows from the state, doing and undoing leaves what was there.
 func TestEachKindOfChangeIsUndone(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "only root can change rules and mounts")
@@ -173,6 +174,7 @@ func within(t *testing.T, e *enginetest.Engine, box string) func(text string) st
 
 // The same in a container that has packages and the client of an engine.
 func TestPackagesAndContainersAreUndone(t *testing.T) {
+	needstest.Long(t)
 	engine := enginetest.Docker(t)
 	client, err := exec.LookPath("docker")
 	if err != nil {

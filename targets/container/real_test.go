@@ -76,6 +76,9 @@ func TestRealEngines(t *testing.T) {
 			e := kind.open(t)
 			for _, way := range ways {
 				t.Run(way.name, func(t *testing.T) {
+					if way.cli {
+						needstest.Long(t)
+					}
 					images := []string{enginetest.Debian, enginetest.Tiny}
 					if way.cli || kind.name == "podman" { // one image must do where everything is slow
 						images = images[1:]
@@ -96,13 +99,13 @@ func TestRealEngines(t *testing.T) {
 					t.Run("input that nobody reads", func(t *testing.T) { t.Parallel(); unread(t, e, way.cli) })
 					t.Run("another user", func(t *testing.T) { t.Parallel(); otherUser(t, e, way.cli) })
 					if !way.cli {
-						t.Run("what is rehearsed", func(t *testing.T) { rehearses(t, e) })
-						t.Run("a lock with the network", func(t *testing.T) { lockedNetwork(t, e) })
+						t.Run("what is rehearsed", func(t *testing.T) { needstest.Long(t); rehearses(t, e) })
+						t.Run("a lock with the network", func(t *testing.T) { needstest.Long(t); lockedNetwork(t, e) })
 					}
 					t.Run("an image without a shell", func(t *testing.T) { t.Parallel(); noShell(t, e, way.cli) })
 				})
 			}
-			t.Run("an engine that goes away", func(t *testing.T) { goesAway(t, e) })
+			t.Run("an engine that goes away", func(t *testing.T) { needstest.Long(t); goesAway(t, e) })
 		})
 	}
 }

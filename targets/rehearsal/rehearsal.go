@@ -37,7 +37,7 @@ import (
 
 // Limits of a rehearsal.
 const (
-	Within = 2 * time.Second // for all of it
+	Within = 5 * time.Second // for all of it: the card is there already
 	Memory = 256 << 20       // bytes of the files that it writes
 	// Processes is how many there may be at once, where the target's kernel can bound them for root too.
 	Processes = 256

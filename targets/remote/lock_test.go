@@ -112,6 +112,7 @@ func TestMemoryIsBoundedByWhatIsFree(t *testing.T) {
 
 // Each launcher locks as the best one does.
 func TestEveryLauncher(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
@@ -127,6 +128,9 @@ func TestEveryLauncherRehearses(t *testing.T) {
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
+			if by != "perl" {
+				needstest.Long(t)
+			}
 			if os.Getuid() != 0 {
 				needstest.Missing(t, "only root can make a view of the files")
 			}
@@ -136,6 +140,7 @@ func TestEveryLauncherRehearses(t *testing.T) {
 }
 
 func TestAHostRecords(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "only root can record")

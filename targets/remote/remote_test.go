@@ -146,11 +146,9 @@ func shells(t *testing.T) map[string][]string {
 }
 
 func TestConformance(t *testing.T) {
+	needstest.Long(t)
 	for name, argv := range shells(t) {
 		t.Run(name, func(t *testing.T) {
-			if name != "bash" {
-				needstest.Long(t)
-			}
 			backendtest.Run(t, func(t *testing.T) backend.Target {
 				m := remote.New(remote.Options{Transport: newLoop(argv...), Name: "loop", Notes: "countersign-test"})
 				t.Cleanup(m.Close)

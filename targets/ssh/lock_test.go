@@ -43,6 +43,7 @@ func TestEveryLauncher(t *testing.T) {
 
 // A lock costs no round trip once the host is open, and few bytes.
 func TestALockCostsNoRoundTrip(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
@@ -91,6 +92,7 @@ func hi(t testing.TB, tgt backend.Target, l *backend.Lock) {
 // TestWhatALockCosts prints the cost of a locked "echo hi" beside an unlocked one, each
 // launcher's by turns with it.
 func TestWhatALockCosts(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: measures")

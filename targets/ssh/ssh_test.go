@@ -16,6 +16,7 @@ import (
 
 	xssh "golang.org/x/crypto/ssh"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
@@ -97,6 +98,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestConformance(t *testing.T) {
 	for _, o := range []sshtest.Options{{}, {NoSFTP: true, Shell: "fish"}} {
 		t.Run(fmt.Sprintf("shell=%s,sftp=%v", o.Shell, !o.NoSFTP), func(t *testing.T) {
+			if o.NoSFTP {
+				needstest.Long(t)
+			}
 			tgt := open(t, config(sshtest.Start(t, o)))
 			backendtest.Run(t, func(*testing.T) backend.Target { return tgt })
 		})

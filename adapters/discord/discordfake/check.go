@@ -3,9 +3,10 @@ package discordfake
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,8 +14,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// SpecPath is where tests find Discord's OpenAPI description (discord/discord-api-spec, MIT), from the root of the module.
-const SpecPath = "../shared/data/discord-openapi.json"
+// Spec is the variable that names a file with Discord's OpenAPI description (discord/discord-api-spec, MIT).
+const Spec = "COUNTERSIGN_DISCORD_OPENAPI"
 
 const specURL = "file:///discord-openapi.json"
 
@@ -63,26 +64,15 @@ func NewChecker(spec []byte) (*Checker, error) {
 	return &Checker{doc: doc, compiler: c, schemas: map[string]*jsonschema.Schema{}}, nil
 }
 
-// FindChecker reads the description at SpecPath, seen from the root of the module that the working directory is in. The error wraps
-// fs.ErrNotExist when it is not there.
+// FindChecker reads the description that the variable Spec names. Without the variable the error wraps fs.ErrNotExist.
 func FindChecker() (*Checker, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, err
+	path := os.Getenv(Spec)
+	if path == "" {
+		return nil, fmt.Errorf("discordfake: set %s to Discord's openapi.json to hold requests and answers against it: %w", Spec, fs.ErrNotExist)
 	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return nil, fmt.Errorf("discordfake: no go.mod is above the working directory: %w", os.ErrNotExist)
-		}
-		dir = up
-	}
-	spec, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(SpecPath)))
+	spec, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("discordfake: put Discord's openapi.json into %s beside the module: %w", SpecPath, err)
+		return nil, errors.New("discordfake: " + err.Error()) // a wrong name is no missing description
 	}
 	return NewChecker(spec)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -144,7 +144,7 @@ func TestTooManyInvalidRequestsBringCloudflare(t *testing.T) {
 func TestTheCheckerSees(t *testing.T) {
 	c := checker(t)
 	if c == nil {
-		t.Skip("put Discord's openapi.json into " + SpecPath + " beside the module to hold the server to it")
+		t.Skip("set " + Spec + " to Discord's openapi.json to hold the server to it")
 	}
 	for _, x := range []struct {
 		rule string
@@ -193,16 +193,13 @@ func TestTheCheckerSees(t *testing.T) {
 }
 
 func TestWithoutTheDescriptionThereIsNoChecker(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
+	t.Setenv(Spec, "")
 	if _, err := FindChecker(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("outside a module: %v", err)
+		t.Errorf("without the variable: %v", err)
 	}
-	if err := os.WriteFile("go.mod", []byte("module x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := FindChecker(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without the file: %v", err)
+	t.Setenv(Spec, filepath.Join(t.TempDir(), "none.json"))
+	if _, err := FindChecker(); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the file that it names: %v", err)
 	}
 	for _, bad := range []string{"", "{", "{}", "[]"} {
 		if _, err := NewChecker([]byte(bad)); err == nil {

@@ -3,10 +3,12 @@ package enginetest_test
 import (
 	"testing"
 
+	"countersign/internal/needstest"
 	"countersign/targets/container/enginetest"
 )
 
 func TestEnginesRunBothImages(t *testing.T) {
+	needstest.Long(t)
 	for name, open := range map[string]func(testing.TB) *enginetest.Engine{"docker": enginetest.Docker, "podman": enginetest.Podman} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
