@@ -115,6 +115,7 @@ func TestACommitThatNobodyCanAskAboutIsUnknown(t *testing.T) {
 }
 
 func TestRandomFaultsAtCommitsLoseAndDoubleNothing(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	p := newProxy(t, s)

@@ -29,6 +29,7 @@ func replicas(t *testing.T, s *server, os ...Options) []store.DB {
 }
 
 func TestLinearizable(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	for _, c := range []struct {
@@ -171,6 +172,7 @@ func TestLinearizableThroughAFailOver(t *testing.T) {
 }
 
 func TestMachine(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	// Views stay open for as long as a busy machine takes.

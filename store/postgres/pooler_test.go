@@ -10,11 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"countersign/internal/needstest"
 )
 
 // TestAPoolerInTransactionMode needs pgbouncer; PostgreSQL's own
 // programs are enough for all other tests.
 func TestAPoolerInTransactionMode(t *testing.T) {
+	needstest.Long(t)
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil { // Debian has it where only root's PATH leads
 		bin, err = exec.LookPath("/usr/sbin/pgbouncer")

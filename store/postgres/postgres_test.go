@@ -120,6 +120,7 @@ func TestDurable(t *testing.T) {
 }
 
 func TestPackagesOverPostgres(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	open := func(t *testing.T) store.DB { return openOn(t, s, Options{NoHints: true}) }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 )
 
@@ -151,6 +152,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 }
 
 func TestEverybodyHearsOfANewDriver(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	_, s := replicas(t, 2)
 	a := makeMain(t, s[0], 1)

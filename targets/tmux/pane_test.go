@@ -17,6 +17,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 )
 
@@ -109,6 +110,7 @@ func TestDirectoryIsReported(t *testing.T) {
 
 // B-115.
 func TestTwoHundredCommandsInARow(t *testing.T) {
+	needstest.Long(t)
 	p := start(t).pane()
 	for i := range 200 {
 		expect(t, p, fmt.Sprintf("echo o%d; echo e%d >&2; (exit %d)", i, i, i), i, fmt.Sprintf("o%d\n", i), fmt.Sprintf("e%d\n", i))
@@ -116,6 +118,7 @@ func TestTwoHundredCommandsInARow(t *testing.T) {
 }
 
 func TestLargeOutputKeepsHeadAndTailExactly(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	p := start(t).pane()
 	const size = 10 << 20

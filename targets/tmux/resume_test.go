@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 )
 
@@ -115,6 +116,7 @@ func TestACommandOfAnEarlierProcessIsTakenUp(t *testing.T) {
 // TestACommandInAShellWithoutALineEditorIsTakenUp: sh notes how a command ended, too; both streams
 // are one there.
 func TestACommandInAShellWithoutALineEditorIsTakenUp(t *testing.T) {
+	needstest.Long(t)
 	const begin = "echo begun; until [ -e go ]; do sleep 0.01; done; "
 	for _, tt := range []struct {
 		name, command string

@@ -4,11 +4,14 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"countersign/internal/needstest"
 )
 
 // TestAnInterruptReachesWhatIsStillBeingTyped: whoever gives up waiting at any moment of the
 // typing, and interrupts, has ended the command.
 func TestAnInterruptReachesWhatIsStillBeingTyped(t *testing.T) {
+	needstest.Long(t)
 	needTmux(t)
 	t.Parallel()
 	p := start(t).pane()
