@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,9 +18,9 @@ import (
 	"countersign/internal/rest"
 )
 
-// calendar reads an iCalendar (RFC 5545) file or address. Each event is somebody's time on call: the
-// attendees', or of whom the summary names. PRIORITY is the level (1 where it has none or 0), and a
-// reference's schedule is one of CATEGORIES.
+// calendar reads an iCalendar (RFC 5545) file or address. Each event is somebody's time on call: of its
+// attendees who are people and haven't declined or delegated it, or of whom the summary names if it invites
+// nobody. PRIORITY is the level (1 where it has none or 0), and a reference's schedule is one of CATEGORIES.
 //
 // Recurring events end at the same time of day, as calendars show them, also on the days on which
 // daylight saving begins and ends.
@@ -59,7 +60,7 @@ type event struct {
 	level      int
 	start, end time.Time
 	instead    time.Time // of which occurrence of its series it takes the place
-	cancelled  bool
+	void       bool      // nobody is on call by it
 }
 
 func parseCalendar(b []byte, category string, from, to time.Time) (out []Shift, err error) {
@@ -93,7 +94,7 @@ func calendarShifts(cal *ical.Calendar, category string, from, to time.Time) ([]
 	if p := cal.Props.Get("X-WR-TIMEZONE"); p != nil {
 		loc, err := loadZone(p.Value)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("has a calendar that can't be read: %w", err)
 		}
 		zone = loc
 	}
@@ -116,7 +117,7 @@ func calendarShifts(cal *ical.Calendar, category string, from, to time.Time) ([]
 	}
 	var out []Shift
 	for _, e := range events {
-		if e.cancelled || category != "" && !inCategory(e, category) {
+		if e.void || category != "" && !inCategory(e, category) {
 			continue
 		}
 		starts, err := e.occurrences(zone, to, end)
@@ -150,44 +151,56 @@ func sameTime(s, start, end time.Time) time.Time {
 func readEvent(e ical.Event, zone *time.Location) (ev event, err error) {
 	ev.Component = e.Component
 	name := strings.TrimSpace(text(e.Component, ical.PropSummary))
-	bad := func(what string) error {
-		return fmt.Errorf("has an event (%.60q) whose %s can't be read", name, what)
-	}
 	ev.uid = text(e.Component, ical.PropUID)
-	ev.cancelled = strings.EqualFold(text(e.Component, ical.PropStatus), string(ical.EventCancelled))
-	if ev.start, err = moment(e.Props.Get(ical.PropDateTimeStart), zone); err != nil {
-		return ev, bad("DTSTART")
+	start := e.Props.Get(ical.PropDateTimeStart)
+	if ev.start, err = ev.moment(start, zone); err != nil {
+		return ev, err
 	}
 	if p := e.Props.Get(ical.PropDateTimeEnd); p != nil {
-		if ev.end, err = moment(p, zone); err != nil {
-			return ev, bad("DTEND")
+		if ev.end, err = ev.moment(p, zone); err != nil {
+			return ev, err
 		}
 	} else if ev.end, err = e.DateTimeEnd(ev.start.Location()); err != nil {
-		return ev, bad("DURATION")
+		return ev, ev.bad(e.Props.Get(ical.PropDuration), "")
 	}
 	if p := e.Props.Get(ical.PropRecurrenceID); p != nil {
-		if ev.instead, err = moment(p, zone); err != nil {
-			return ev, bad("RECURRENCE-ID")
+		if ev.instead, err = ev.moment(p, zone); err != nil {
+			return ev, err
 		}
+		if p.Params.Get(ical.ParamRange) != "" {
+			return ev, ev.bad(p, "changes to all later occurrences aren't supported; end the series and begin a new one")
+		}
+	}
+	if p := e.Props.Get("EXRULE"); p != nil {
+		return ev, ev.bad(p, "rules for exceptions aren't supported; list them as EXDATE")
 	}
 	ev.level = 1
 	if p := e.Props.Get(ical.PropPriority); p != nil {
 		n, err := p.Int()
 		if err != nil || n < 0 || n > 9 {
-			return ev, bad("PRIORITY")
+			return ev, ev.bad(p, "")
 		}
 		ev.level = max(n, 1)
 	}
+	status := text(e.Component, ical.PropStatus)
+	ev.void = strings.EqualFold(status, string(ical.EventCancelled)) || strings.EqualFold(status, string(ical.EventTentative)) ||
+		// Calendar programs show whole days as free unless somebody changes it, so that says nothing there.
+		strings.EqualFold(text(e.Component, ical.PropTransparency), "TRANSPARENT") && len(start.Value) > len("20060102")
+	invited := false
 	for _, a := range e.Props.Values(ical.PropAttendee) {
+		if !isPerson(a.Params) {
+			continue
+		}
+		invited = true
 		p := Person{Name: a.Params.Get(ical.ParamCommonName)}
 		if scheme, address, ok := strings.Cut(a.Value, ":"); ok && strings.EqualFold(scheme, "mailto") {
 			p.Email = address
 		}
-		if p.Name+p.Email != "" {
+		if p.Name+p.Email != "" && takesPart(a.Params) {
 			ev.people = append(ev.people, p)
 		}
 	}
-	if len(ev.people) == 0 && name != "" {
+	if !invited && name != "" {
 		p := Person{Name: name}
 		if strings.Contains(name, "@") && !strings.ContainsAny(name, " <>") {
 			p = Person{Email: name}
@@ -195,6 +208,38 @@ func readEvent(e ical.Event, zone *time.Location) (ev event, err error) {
 		ev.people = []Person{p}
 	}
 	return ev, nil
+}
+
+// isPerson reports whether an attendee isn't a room, a resource or a group.
+func isPerson(p ical.Params) bool {
+	switch strings.ToUpper(p.Get(ical.ParamCalendarUserType)) {
+	case "ROOM", "RESOURCE", "GROUP":
+		return false
+	}
+	return true
+}
+
+// takesPart reports whether an attendee is on call by the event: also if they answered "maybe" or nothing,
+// as whoever makes a rota seldom waits for answers.
+func takesPart(p ical.Params) bool {
+	answer := p.Get(ical.ParamParticipationStatus)
+	return !strings.EqualFold(answer, "DECLINED") && !strings.EqualFold(answer, "DELEGATED") && !strings.EqualFold(p.Get(ical.ParamRole), "NON-PARTICIPANT")
+}
+
+// bad says which line of the event can't be read, and why.
+func (e event) bad(p *ical.Prop, why string) error {
+	event := fmt.Sprintf("has an event (%.60q)", strings.TrimSpace(text(e.Component, ical.PropSummary)))
+	if p == nil {
+		return fmt.Errorf("%s without a start", event)
+	}
+	line := p.Name
+	for _, name := range slices.Sorted(maps.Keys(p.Params)) {
+		line += ";" + name + "=" + strings.Join(p.Params[name], ",")
+	}
+	if why != "" {
+		why = ": " + why
+	}
+	return fmt.Errorf("%s whose line %.100q can't be read%s", event, line+":"+p.Value, why)
 }
 
 func text(c *ical.Component, name string) string {
@@ -212,35 +257,42 @@ func inCategory(e event, category string) bool {
 	return false
 }
 
-// loadZone loads a zone by its IANA name. "Local" is refused: a calendar means the same everywhere.
+// loadZone loads a zone by its IANA name. "Local" is refused: a calendar means the same everywhere. So are
+// abbreviations, of which IANA knows some, with another meaning: its EST has no daylight saving.
 func loadZone(name string) (*time.Location, error) {
 	loc, err := time.LoadLocation(name)
-	if err != nil || name == "" || name == "Local" {
-		return nil, fmt.Errorf("has the time zone %.60q, which isn't a name such as Europe/Berlin", name)
+	if err != nil || !strings.Contains(name, "/") && name != "UTC" && name != "GMT" {
+		return nil, fmt.Errorf("the time zone %.60q isn't a name such as Europe/Berlin", name)
 	}
 	return loc, nil
 }
 
 // moment reads a date or a time of one property.
-func moment(p *ical.Prop, zone *time.Location) (time.Time, error) {
+func (e event) moment(p *ical.Prop, zone *time.Location) (time.Time, error) {
 	if p == nil {
-		return time.Time{}, rest.ErrForm
+		return time.Time{}, e.bad(p, "")
 	}
-	if id := p.Params.Get(ical.PropTimezoneID); id == "Local" {
-		return time.Time{}, rest.ErrForm
+	if p.Params.Get(ical.PropTimezoneID) != "" {
+		if _, err := loadZone(p.Params.Get(ical.PropTimezoneID)); err != nil {
+			return time.Time{}, e.bad(p, err.Error())
+		}
 	}
-	return p.DateTime(zone)
+	t, err := p.DateTime(zone)
+	if err != nil {
+		return time.Time{}, e.bad(p, "")
+	}
+	return t, nil
 }
 
 // occurrences are the starts of an event before to.
 func (e event) occurrences(zone *time.Location, to, end time.Time) ([]time.Time, error) {
-	bad := fmt.Errorf("has an event (%.60q) whose repetition can't be read", text(e.Component, ical.PropSummary))
 	set := rrule.Set{}
 	rules := e.Props.Values(ical.PropRecurrenceRule)
 	if len(rules) == 0 {
 		set.RDate(e.start)
 	}
 	for _, p := range rules {
+		bad := e.bad(&p, "")
 		o, err := rrule.StrToROptionInLocation(p.Value, e.start.Location())
 		if err != nil {
 			return nil, bad
@@ -248,7 +300,7 @@ func (e event) occurrences(zone *time.Location, to, end time.Time) ([]time.Time,
 		// The library looks at each moment that a rule could be at, however many a filter leaves out.
 		filters := len(o.Bymonth) + len(o.Bymonthday) + len(o.Byyearday) + len(o.Byweekno) + len(o.Byweekday) + len(o.Byeaster)
 		if o.Freq == rrule.SECONDLY || o.Freq == rrule.MINUTELY || o.Freq == rrule.HOURLY && filters > 0 {
-			return nil, fmt.Errorf("has an event (%.60q) that repeats too often; write it as days or weeks", text(e.Component, ical.PropSummary))
+			return nil, e.bad(&p, "it repeats too often; write it as days or weeks")
 		}
 		o.Dtstart = e.start
 		r, err := rrule.NewRRule(*o)
@@ -262,9 +314,9 @@ func (e event) occurrences(zone *time.Location, to, end time.Time) ([]time.Time,
 			for value := range strings.SplitSeq(p.Value, ",") {
 				one := p
 				one.Value = value
-				t, err := moment(&one, zone)
+				t, err := e.moment(&one, zone)
 				if err != nil {
-					return nil, bad
+					return nil, err
 				}
 				add(t)
 			}
@@ -274,7 +326,7 @@ func (e event) occurrences(zone *time.Location, to, end time.Time) ([]time.Time,
 	var out []time.Time
 	for n := range maxOccurrences {
 		if n%100 == 0 && time.Now().After(end) {
-			return nil, errors.New("has a calendar that takes too long to read; give one with fewer repeating events")
+			return nil, errSlow
 		}
 		t, ok := next()
 		if !ok || !t.Before(to) {
@@ -282,5 +334,7 @@ func (e event) occurrences(zone *time.Location, to, end time.Time) ([]time.Time,
 		}
 		out = append(out, t)
 	}
-	return nil, bad
+	return nil, errSlow
 }
+
+var errSlow = errors.New("has a calendar that takes too long to read; give one with fewer repeating events")

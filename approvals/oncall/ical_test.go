@@ -73,6 +73,69 @@ func TestACalendarSaysWhoIsOnCall(t *testing.T) {
 	}
 }
 
+// TestWhoDeclinedIsNotOnCall: nor is who passed the time on, was only told of it, or is a room.
+func TestWhoDeclinedIsNotOnCall(t *testing.T) {
+	const time8 = "UID:a\nDTSTART:20260310T000000Z\nDTEND:20260310T080000Z\n"
+	const bob, carol = ":mailto:bob@example.com\n", ":mailto:carol@example.com\n"
+	now := time.Date(2026, 3, 10, 1, 0, 0, 0, time.UTC)
+	for _, tc := range []struct{ name, event, want string }{
+		{"declined", "SUMMARY:bob@example.com\nATTENDEE;PARTSTAT=DECLINED" + bob, ""},
+		{"declined, in another case", "SUMMARY:On call\nATTENDEE;PARTSTAT=declined" + bob, ""},
+		{"declined beside another", "SUMMARY:On call\nATTENDEE;PARTSTAT=DECLINED" + bob + "ATTENDEE;PARTSTAT=ACCEPTED" + carol, "carol@example.com"},
+		{"delegated", "SUMMARY:On call\nATTENDEE;PARTSTAT=DELEGATED;DELEGATED-TO=\"mailto:carol@example.com\"" + bob +
+			"ATTENDEE;PARTSTAT=ACCEPTED;DELEGATED-FROM=\"mailto:bob@example.com\"" + carol, "carol@example.com"},
+		{"no participant", "SUMMARY:bob@example.com\nATTENDEE;ROLE=NON-PARTICIPANT" + bob, ""},
+		{"a room", "SUMMARY:On call\nATTENDEE" + bob + "ATTENDEE;CUTYPE=ROOM;PARTSTAT=ACCEPTED:mailto:room@example.com\n", "bob@example.com"},
+		{"a resource and a group", "SUMMARY:On call\nATTENDEE" + bob + "ATTENDEE;CUTYPE=resource:mailto:car@example.com\nATTENDEE;CUTYPE=GROUP:mailto:sre@example.com\n", "bob@example.com"},
+		{"a room alone leaves the summary", "SUMMARY:bob@example.com\nATTENDEE;CUTYPE=ROOM:mailto:room@example.com\n", "bob@example.com"},
+		{"no answer yet", "SUMMARY:On call\nATTENDEE;CUTYPE=INDIVIDUAL;ROLE=REQ-PARTICIPANT;PARTSTAT=NEEDS-ACTION" + bob, "bob@example.com"},
+		{"maybe", "SUMMARY:On call\nATTENDEE;PARTSTAT=TENTATIVE" + bob, "bob@example.com"},
+		{"a tentative event", "SUMMARY:On call swap?\nSTATUS:TENTATIVE\nATTENDEE;PARTSTAT=ACCEPTED" + bob, ""},
+		{"a confirmed event", "SUMMARY:On call\nSTATUS:CONFIRMED\nTRANSP:OPAQUE\nATTENDEE" + bob, "bob@example.com"},
+		{"hours that are shown as free", "SUMMARY:On call\nTRANSP:TRANSPARENT\nATTENDEE" + bob, ""},
+	} {
+		shifts, err := parseCalendar(cal("", time8+strings.TrimSuffix(tc.event, "\n")), "", now.Add(-time.Hour), now.Add(Ahead))
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		var got []string
+		for _, o := range at(shifts, 1, now) {
+			got = append(got, o.Shown())
+		}
+		if strings.Join(got, ", ") != tc.want {
+			t.Errorf("%s: %q is on call, not %q", tc.name, strings.Join(got, ", "), tc.want)
+		}
+	}
+	whole := cal("", "UID:w\nSUMMARY:bob@example.com\nTRANSP:TRANSPARENT\nDTSTART;VALUE=DATE:20260309\nDTEND;VALUE=DATE:20260316")
+	if shifts, err := parseCalendar(whole, "", now.Add(-time.Hour), now.Add(Ahead)); err != nil || len(at(shifts, 1, now)) != 1 {
+		t.Errorf("whole days, which calendars show as free: %v %v", shifts, err)
+	}
+}
+
+// TestARefusedCalendarSaysWhatIsWrong: its event, line and zone.
+func TestARefusedCalendarSaysWhatIsWrong(t *testing.T) {
+	const rest = "\nDTEND:20260310T080000Z"
+	for event, want := range map[string]string{
+		"SUMMARY:Bob\nDTSTART;TZID=PDT:20260310T000000" + rest:                                             `an event ("Bob") whose line "DTSTART;TZID=PDT:20260310T000000" can't be read: the time zone "PDT" isn't a name such as Europe/Berlin`,
+		"SUMMARY:Bob\nDTSTART;TZID=EST:20260310T000000" + rest:                                             `the time zone "EST" isn't a name`,
+		"SUMMARY:Bob\nDTSTART:20260310T000000Z\nDTEND;TZID=CET:20260310T080000":                            `"DTEND;TZID=CET:20260310T080000" can't be read: the time zone "CET"`,
+		"SUMMARY:Bob\nDTSTART:20260310T000000Z\nEXDATE;TZID=CET:20260310T080000" + rest:                    `"EXDATE;TZID=CET:20260310T080000" can't be read: the time zone "CET"`,
+		"SUMMARY:Bob\nDTSTART:yesterday" + rest:                                                            `"DTSTART:yesterday" can't be read`,
+		"SUMMARY:Bob" + rest:                                                                               `an event ("Bob") without a start`,
+		"SUMMARY:Bob\nDTSTART:20260310T000000Z\nRRULE:FREQ=SOMETIMES" + rest:                               `"RRULE:FREQ=SOMETIMES" can't be read`,
+		"SUMMARY:Bob\nDTSTART:20260310T000000Z\nRRULE:FREQ=DAILY\nEXRULE:FREQ=WEEKLY" + rest:               `list them as EXDATE`,
+		"SUMMARY:Bob\nDTSTART:20260310T000000Z\nRECURRENCE-ID;RANGE=THISANDFUTURE:20260310T000000Z" + rest: `end the series and begin a new one`,
+	} {
+		now := time.Date(2026, 3, 10, 1, 0, 0, 0, time.UTC)
+		if _, err := parseCalendar(cal("", "UID:a\n"+event), "", now, now.Add(Ahead)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", event, err)
+		}
+	}
+	if _, err := parseCalendar(cal("X-WR-TIMEZONE:PST\n", night), "", time.Now(), time.Now().Add(Ahead)); err == nil || !strings.Contains(err.Error(), `"PST"`) {
+		t.Errorf("the calendar's own zone: %v", err)
+	}
+}
+
 func TestACalendarThatCannotBeReadIsRefused(t *testing.T) {
 	for name, c := range map[string][]byte{
 		"nothing":                nil,
