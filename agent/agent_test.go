@@ -688,6 +688,18 @@ func TestConversation(t *testing.T) {
 			t.Fatalf("%+v", rs)
 		}
 	})
+	run(t, "a turn that only repeats a call of a tool that isn't there ends and says why", func(_ context.Context, r llm.Request) (llm.Reply, error) {
+		return llm.Reply{Finish: llm.FinishCalls, Calls: []llm.Call{{ID: fmt.Sprint("x", len(r.Items)), Name: "nope", Args: fmt.Sprintf(`{"n":%d}`, len(r.Items))}}}, nil
+	}, func(t *testing.T, w *world) {
+		w.say("look")
+		if rs := w.results(); len(rs) != 5 || !w.said("kept repeating a call that fails every time: there is no tool") {
+			t.Fatalf("%d results, %+v", len(rs), w.posts())
+		}
+		w.say("go on")
+		if rs := w.results(); len(rs) != 10 {
+			t.Fatalf("a person's word begins the count again: %d results", len(rs))
+		}
+	})
 	run(t, "a model that fails for good loses nothing", func() modelFunc {
 		failed := false
 		return func(context.Context, llm.Request) (llm.Reply, error) {

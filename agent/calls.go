@@ -134,8 +134,11 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		return ctx.Err()
 	}
 	same := sameRaw(c.Name, c.Args)
-	if err == nil {
+	switch {
+	case err == nil:
 		same = sameCall(plan.Action)
+	case errors.Is(err, tools.ErrNoTool):
+		same = sameRaw(c.Name, "") // no arguments help
 	}
 	// Repetition counts only for calls that a program made, not for a runbook's or a person's own.
 	var rep repetition
@@ -302,7 +305,7 @@ func (w *worker) park(tx store.Tx, ask history.Ask) {
 // refuseRepeat returns the result for a call that repeats a denied or failing one. Its
 // texts contain neither time nor count, so that they are identical every time.
 func (w *worker) refuseRepeat(c llm.Call, same string, rep repetition) (history.Result, bool) {
-	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Skipped: true, Failed: true}
+	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Skipped: true, Failed: true, Repeated: true}
 	switch {
 	case rep.denied:
 		r.Denied = true

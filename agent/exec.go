@@ -8,6 +8,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/store"
+	"countersign/tools"
 )
 
 // exec runs the command of a person's own word on a target.
@@ -113,7 +114,7 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 // noteOf says why a call was not run, or how it failed.
 func noteOf(r history.Result) string {
 	if !r.Denied {
-		return strings.TrimPrefix(r.Text, "Tool error: ")
+		return strings.TrimPrefix(r.Text, tools.ErrorPrefix)
 	}
 	var said struct {
 		Reason string `json:"reason"`

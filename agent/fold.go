@@ -43,6 +43,7 @@ type turn struct {
 	waited  time.Duration
 	reply   *history.Reply // the last one
 	fresh   bool           // a message or result came after the last reply
+	futile  int            // replies in a row, without the last one, that only repeated calls that can't succeed
 	stop    *history.Stop
 	asks    map[string]*history.Entry
 
@@ -139,7 +140,7 @@ func (f *threadState) add(e *history.Entry) {
 			// requester, with their own permissions.
 			root.message = e.Message
 		}
-		root.fresh = true
+		root.fresh, root.futile = true, 0
 		if f.waiting() && !e.Message.From.Bot {
 			f.openAside(e)
 		}
@@ -197,6 +198,11 @@ func (f *threadState) addReply(e *history.Entry) {
 	t := f.turns[e.Scope]
 	if t == nil {
 		return
+	}
+	if t.onlyRepeated() {
+		t.futile++
+	} else {
+		t.futile = 0
 	}
 	t.reply, t.fresh, t.batched = e.Reply, false, false
 	if t == f.root() {

@@ -211,6 +211,9 @@ func (f *threadState) nextNested(t, n *turn, c llm.Call, now time.Time, lim Limi
 	case b.Tokens > 0 && n.tokens >= b.Tokens:
 		done.limit = "it used up its limit of " + plural(b.Tokens, "token")
 		return done
+	case n.stuck() != "":
+		done.limit = "it kept repeating a call that fails every time"
+		return done
 	case overLimit(f.root(), now, lim) != "":
 		done.limit = "the turn used up its limits"
 		return done
@@ -239,6 +242,8 @@ func deniedBefore(t *turn, id string) bool {
 
 func overLimit(t *turn, now time.Time, lim Limits) string {
 	switch {
+	case t.stuck() != "":
+		return t.stuck()
 	case lim.Steps > 0 && t.steps >= lim.Steps:
 		return sayLimit(plural(lim.Steps, "step"))
 	case lim.Tokens > 0 && t.tokens >= lim.Tokens:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -371,6 +372,34 @@ func BenchmarkFold(b *testing.B) {
 			f.next(t0, Limits{})
 		}
 	})
+}
+
+// TestATurnThatCanOnlyFailEnds: replies in a row that only repeat what was refused as a repetition end it.
+func TestATurnThatCanOnlyFailEnds(t *testing.T) {
+	res := func(id, text string, repeated bool) history.Entry {
+		return history.Entry{Kind: history.KindResult, Result: &history.Result{Call: id, Same: "a", Text: text, Failed: true, Skipped: repeated, Repeated: repeated}}
+	}
+	again := func(id string) []history.Entry {
+		return []history.Entry{reply(llm.FinishCalls, id), res(id, "refused", true)}
+	}
+	begin := []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), res("1", "Tool error: the file is missing.\nmore", false)}
+	for _, tc := range []struct {
+		rule    string
+		entries [][]history.Entry
+		want    string
+	}{
+		{"two repetitions may be", [][]history.Entry{begin, again("2"), again("3")}, ""},
+		{"the third one ends it, with the reason", [][]history.Entry{begin, again("2"), again("3"), again("4")}, "fails every time: the file is missing. Say"},
+		{"a reason that is only in its output is there already", [][]history.Entry{{message("hi"), reply(llm.FinishCalls, "1"), res("1", `{"exit_code":7}`, false)}, again("2"), again("3"), again("4")}, "fails every time. Say"},
+		{"another call between them is another attempt", [][]history.Entry{begin, again("2"), again("3"), {reply(llm.FinishCalls, "x"), result("x")}, again("4")}, ""},
+		{"and so is another one beside it", [][]history.Entry{begin, again("2"), again("3"), {reply(llm.FinishCalls, "4", "x"), res("4", "refused", true), result("x")}}, ""},
+		{"a person's message begins again", [][]history.Entry{begin, again("2"), again("3"), {message("and?")}, again("4")}, ""},
+	} {
+		s := fold(slices.Concat(tc.entries...)).next(t0, Limits{})
+		if (s.kind == stepLimit) != (tc.want != "") || !strings.Contains(s.limit, tc.want) {
+			t.Errorf("%s: %s %q", tc.rule, s.kind, s.limit)
+		}
+	}
 }
 
 // B-20: another error, a message and a change start the count anew.

@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"countersign/agent/history"
 	"countersign/approvals"
+	"countersign/tools"
 )
 
 // sameCall identifies a call by its tool, its canonical arguments without claims, and its
@@ -72,4 +74,45 @@ func repeated(entries []history.Entry, same string) repetition {
 		}
 	}
 	return rep
+}
+
+// mostFutile is how many replies in a row may only repeat calls that were refused as repetitions.
+const mostFutile = 3
+
+// onlyRepeated reports whether every call of the last reply was refused as a repetition.
+func (t *turn) onlyRepeated() bool {
+	if t.reply == nil || len(t.reply.Calls) == 0 {
+		return false
+	}
+	for _, c := range t.reply.Calls {
+		if r := t.results[c.ID]; r == nil || !r.Repeated {
+			return false
+		}
+	}
+	return true
+}
+
+// stuck is why the turn goes on repeating what can't succeed; "" if it doesn't. A person's message begins
+// the count again.
+func (t *turn) stuck() string {
+	if t.futile+1 < mostFutile || !t.onlyRepeated() {
+		return ""
+	}
+	return sayStuck(t.failure(t.results[t.reply.Calls[0].ID].Same))
+}
+
+// failure is why a call failed before it was refused as a repetition; "" where only its output says so.
+func (t *turn) failure(same string) string {
+	last := ""
+	for id, r := range t.results {
+		if r.Same == same && r.Failed && !r.Repeated && id > last {
+			last = id
+		}
+	}
+	if r := t.results[last]; r != nil {
+		if why, ok := strings.CutPrefix(r.Text, tools.ErrorPrefix); ok {
+			return why
+		}
+	}
+	return ""
 }

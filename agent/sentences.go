@@ -2,9 +2,11 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"countersign/agent/history"
+	"countersign/tools"
 )
 
 // What people read of the agent, side by side. Texts for models are where they are made.
@@ -123,6 +125,19 @@ func sayModelFails(err error) string { return "The model can't be reached: " + e
 // sayLimit says that a turn reached one of its limits.
 func sayLimit(limit string) string {
 	return "I stopped here: this turn reached its limit of " + limit + ". Say `go on` to let me continue."
+}
+
+// maxReason bounds a reason in a sentence, in characters.
+const maxReason = 200
+
+// sayStuck says that a turn only repeats what can't succeed; why may be "".
+func sayStuck(why string) string {
+	s := "I stopped here: I kept repeating a call that fails every time"
+	if why != "" {
+		why, _, _ = strings.Cut(why, "\n")
+		s += ": " + strings.TrimSuffix(tools.TruncateHead(why, maxReason), ".")
+	}
+	return s + ". Say what to do instead, or `go on`."
 }
 
 // sayEndOf says that the end of an output is shown.

@@ -701,12 +701,18 @@ func (w *worker) model(ctx context.Context, s step) error {
 				"make those that are still needed again, at most %d in one reply.", offered, maxCalls, maxCalls),
 		}})
 	}
+	notice := func(tx store.Tx) {
+		if reply.Notice != "" {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key + "/notice", Text: w.a.cfg.Redact(reply.Notice)})
+		}
+	}
 	if name != "" { // a sub-agent's words go to its caller; people see its status line
 		err := w.write(ctx, func(tx store.Tx) {
 			after := *s.turn
 			after.steps, after.tokens = after.steps+1, after.tokens+reply.Usage.In+reply.Usage.Out
 			w.putAgentLine(tx, &after, doingNext(reply.Calls))
 			w.charge(tx, reply)
+			notice(tx)
 		}, entries...)
 		if err != nil {
 			return err
@@ -723,6 +729,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 	}
 	err = write(ctx, func(tx store.Tx) {
 		w.charge(tx, reply)
+		notice(tx)
 		if strings.TrimSpace(text) != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})
 		} else {

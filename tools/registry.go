@@ -222,12 +222,19 @@ func (r *Registry) unknown(name string) error {
 	unlisted := func(n string) bool { return r.byKey[n].spec.Unlisted }
 	names := strings.Join(slices.DeleteFunc(r.Names(), unlisted), ", ")
 	if names == "" {
-		return Failed("there is no tool %s; no tools are available here", Quote(name))
+		return noTool("there is no tool %s; no tools are available here", Quote(name))
 	}
 	if near := nearest(name, slices.DeleteFunc(r.Spellings(), unlisted)); near != "" {
-		return Failed("there is no tool %s; did you mean %s? The tools are %s", Quote(name), r.byKey[near].spec.Name, names)
+		return noTool("there is no tool %s; did you mean %s? The tools are %s", Quote(name), r.byKey[near].spec.Name, names)
 	}
-	return Failed("there is no tool %s; the tools are %s", Quote(name), names)
+	return noTool("there is no tool %s; the tools are %s", Quote(name), names)
+}
+
+// ErrNoTool is the cause of an error about a tool that isn't there.
+var ErrNoTool = errors.New("no such tool")
+
+func noTool(format string, a ...any) error {
+	return &Error{Kind: ExecutionFailed, Sentence: fmt.Sprintf(format, a...), Cause: ErrNoTool}
 }
 
 // nearest returns the name that a wrong one is probably meant to be, or "".

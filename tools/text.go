@@ -69,7 +69,10 @@ func encode(v any) ([]byte, error) {
 }
 
 // ErrorText returns the form in which an error reaches the model.
-func ErrorText(err error) string { return "Tool error: " + err.Error() }
+func ErrorText(err error) string { return ErrorPrefix + err.Error() }
+
+// ErrorPrefix begins every [ErrorText].
+const ErrorPrefix = "Tool error: "
 
 // headMark follows text whose end was cut.
 const headMark = "...[truncated]"

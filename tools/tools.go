@@ -40,6 +40,8 @@ type Spec struct {
 	Unlisted bool
 	// NeedsTmux tools are offered only if the target has tmux.
 	NeedsTmux bool
+	// Foreign tools are of plugins and servers: their schemas are somebody else's.
+	Foreign bool
 }
 
 // Call is one call, as proposed by the model.

@@ -215,6 +215,8 @@ type Result struct {
 	Why       string `json:"why,omitempty"`
 	Refused   bool   `json:"refused,omitempty"` // people, time or the policy kept it from running
 	Dropped   bool   `json:"dropped,omitempty"` // a person dropped it from what asked together
+	// Repeated says that it was refused because it failed, or was denied, in the same form before.
+	Repeated bool `json:"repeated,omitempty"`
 }
 
 // Stop records that a person said stop.

@@ -48,6 +48,8 @@ type ToolSpec struct {
 	Name        string
 	Description string
 	Schema      json.RawMessage
+	// Foreign says that the schema is somebody else's, which a server may refuse.
+	Foreign bool
 }
 
 // Request is one question to the model.
@@ -107,6 +109,8 @@ type Reply struct {
 	// Opaque is what the provider wants back with this reply as it was (encrypted
 	// reasoning). Only the same model of the same client understands it.
 	Opaque json.RawMessage
+	// Notice is a sentence that people should keep, said once; "" is none.
+	Notice string
 }
 
 // Model answers requests. It is safe for concurrent use. It retries what is

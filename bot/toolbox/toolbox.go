@@ -99,7 +99,7 @@ func (t *Toolbox) Specs(thread chat.ThreadID, id string) []llm.ToolSpec {
 	var out []llm.ToolSpec
 	terminals := t.Targets.Terminals(thread)
 	for _, s := range reg.Specs(func(s tools.Spec) bool { return terminals || !s.NeedsTmux }) {
-		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.ModelText, Schema: s.ModelSchema})
+		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.ModelText, Schema: s.ModelSchema, Foreign: s.Foreign})
 	}
 	return out
 }

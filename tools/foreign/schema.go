@@ -38,7 +38,7 @@ func Decode(raw []byte) (any, error) {
 	return v, nil
 }
 
-// Schema limits a JSON Schema and cleans the texts in it. An error is the end of a sentence about
+// Schema limits a JSON Schema, cleans the texts in it and writes it in a form that models' servers take. An error is the end of a sentence about
 // the tool. It allows all keywords since draft 6 except those that change what a reference means,
 // and references within the schema unless they are recursive: checking arguments against a
 // recursive schema can take unbounded time. It does not compile the schema; the registry does. doc
@@ -57,6 +57,14 @@ func Schema(raw json.RawMessage) (schema json.RawMessage, doc map[string]any, er
 	}
 	if s, _ := doc["$schema"].(string); strings.Contains(s, "draft-04") || strings.Contains(s, "draft-03") {
 		return nil, nil, errors.New("its schema is of a draft before 6; write it for draft 7 or 2020-12")
+	}
+	// A reference into alternatives counts them.
+	portable(doc, !bytes.Contains(raw, []byte("/anyOf/")) && !bytes.Contains(raw, []byte("/oneOf/")))
+	if doc["type"] == nil && doc["$ref"] == nil {
+		doc["type"] = "object"
+	}
+	if doc["type"] == "object" && doc["properties"] == nil {
+		doc["properties"] = map[string]any{}
 	}
 	if err := cleanSchema(doc, 0); err != nil {
 		return nil, nil, err

@@ -39,7 +39,7 @@ func newTool(s *server, p pin) (*tool, error) {
 		return nil, err
 	}
 	t := &tool{server: s, pin: p, spec: tools.Spec{
-		Name: p.Name, Description: describe(s.name, p.Tool, p.Def.Description, doc), Schema: schema, Level: level(s.cfg, p),
+		Name: p.Name, Description: describe(s.name, p.Tool, p.Def.Description, doc), Schema: schema, Level: level(s.cfg, p), Foreign: true,
 	}}
 	reg, err := tools.NewRegistry(time.Now, t)
 	if err == nil {

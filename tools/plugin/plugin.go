@@ -193,7 +193,7 @@ func (h *Host) register(r *runner, taken map[string]string) {
 		}
 		t := &tool{
 			plugin: r, name: o.name, sum: o.sum, files: h.cfg.File,
-			spec: tools.Spec{Name: o.name, Description: o.description, Schema: o.schema, Level: level},
+			spec: tools.Spec{Name: o.name, Description: o.description, Schema: o.schema, Level: level, Foreign: true},
 		}
 		// With a refused tool, the bot's registry would not start.
 		reg, err := tools.NewRegistry(h.cfg.Now, t)

@@ -22,17 +22,18 @@ import (
 type kind string
 
 const (
-	refused     kind = "status"     // a failed HTTP status
-	inStream    kind = "in stream"  // an error inside a stream
-	incomplete  kind = "incomplete" // the stream ended early
-	garbled     kind = "garbled"    // not the JSON that it should be
-	webPage     kind = "web page"   // HTML where JSON should be
-	tooBig      kind = "too big"
-	silent      kind = "silent"
-	unreachable kind = "unreachable"
-	untrusted   kind = "untrusted" // TLS
-	unsupported kind = "unsupported"
-	filtered    kind = "filtered" // nothing is left of the reply
+	refused      kind = "status"     // a failed HTTP status
+	inStream     kind = "in stream"  // an error inside a stream
+	incomplete   kind = "incomplete" // the stream ended early
+	garbled      kind = "garbled"    // not the JSON that it should be
+	webPage      kind = "web page"   // HTML where JSON should be
+	tooBig       kind = "too big"
+	silent       kind = "silent"
+	unreachable  kind = "unreachable"
+	untrusted    kind = "untrusted" // TLS
+	unsupported  kind = "unsupported"
+	filtered     kind = "filtered"     // nothing is left of the reply
+	untranslated kind = "untranslated" // calls came as text
 )
 
 // errSilence is why an attempt was given up.
@@ -43,6 +44,7 @@ type fault struct {
 	kind    kind
 	status  int
 	message string // the server's words, one short line
+	words   string // all of them, to look names up in; nobody is shown them
 	retry   bool
 	after   time.Duration // what the server asked for
 	tooLong bool
@@ -241,6 +243,7 @@ var markup = regexp.MustCompile(`(?i)<\s*(!doctype|html|head|body|title|center|h
 // clean makes the server's words fit for a sentence: one line, short, without
 // web pages and without our key.
 func (c *Client) clean(f *fault) *fault {
+	f.words = f.message
 	m := f.message
 	if markup.MatchString(m) {
 		m = ""

@@ -90,6 +90,7 @@ type Client struct {
 	at   *endpoint
 	api  *goopenai.Client
 	want habits
+	left leftOut
 	rest rests
 }
 
@@ -221,7 +222,7 @@ func (c *Client) Reply(ctx context.Context, r llm.Request, show func(llm.Delta))
 		reply, attempts, fault := c.askWithRetry(ctx, model, r, show)
 		if fault == nil {
 			reply.Model = model
-			reply.Calls = uniqueIDs(r, reply.Calls)
+			reply.Calls = uniqueIDs(r, offeredNames(r.Tools, reply.Calls))
 			return reply, nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -241,17 +242,30 @@ func (c *Client) Reply(ctx context.Context, r llm.Request, show func(llm.Delta))
 func (c *Client) askWithRetry(ctx context.Context, model string, r llm.Request, show func(llm.Delta)) (llm.Reply, int, *fault) {
 	log := c.cfg.Log.With("host", c.at.host, "model", model)
 	want := c.want.of(model)
-	var spent time.Duration
+	r.Tools = c.left.of(model, r.Tools)
+	var (
+		spent   time.Duration
+		suspect []llm.ToolSpec // left out of this request, as the server may have refused them
+		first   *fault         // that it was for
+	)
 	for attempt := 1; ; attempt++ {
 		begun := time.Now()
 		q := c.question(model, r, want)
-		reply, heard, fault := c.attempt(ctx, model, q, show)
-		if fault == nil || ctx.Err() != nil {
-			return reply, attempt, fault
+		reply, heard, failed := c.attempt(ctx, model, q, show)
+		if failed == nil && len(suspect) > 0 {
+			c.left.add(model, suspect)
+			log.WarnContext(ctx, "the model's server refuses tools, which are left out from now on", "tools", toolNames(suspect), "said", first.message)
+			reply.Notice = sayLeftOut(c.at.host, suspect, first)
+		}
+		if failed == nil && isUntranslated(reply, r.Tools) {
+			failed = &fault{kind: untranslated}
+		}
+		if failed == nil || ctx.Err() != nil {
+			return reply, attempt, failed
 		}
 		// What the server wants otherwise is done at once, each thing once.
-		if news := fault.wants & q.has &^ want; news != 0 {
-			log.InfoContext(ctx, "the model is asked in another form", "status", fault.status, "form", uint(news))
+		if news := failed.wants & q.has &^ want; news != 0 {
+			log.InfoContext(ctx, "the model is asked in another form", "status", failed.status, "form", uint(news))
 			want |= news
 			c.want.learn(model, news&^q.once)
 			if heard {
@@ -260,19 +274,31 @@ func (c *Client) askWithRetry(ctx context.Context, model string, r llm.Request, 
 			attempt--
 			continue
 		}
+		if refused := failed.refusedTools(r.Tools); len(refused) > 0 {
+			if first == nil {
+				first = failed
+			}
+			suspect = append(suspect, refused...)
+			r.Tools = slices.DeleteFunc(slices.Clone(r.Tools), func(t llm.ToolSpec) bool { return slices.Contains(toolNames(refused), t.Name) })
+			attempt--
+			continue
+		}
+		if first != nil && !failed.retry {
+			failed = first // without the tools it is no better
+		}
 		if !heard {
 			spent += time.Since(begun)
 		}
-		wait, again := c.wait(fault, attempt)
+		wait, again := c.wait(failed, attempt)
 		if !again || spent+wait > c.cfg.TotalRetry {
-			log.WarnContext(ctx, "the model failed", "attempt", attempt, "status", fault.status, "fault", string(fault.kind))
-			return llm.Reply{}, attempt, fault
+			log.WarnContext(ctx, "the model failed", "attempt", attempt, "status", failed.status, "fault", string(failed.kind))
+			return llm.Reply{}, attempt, failed
 		}
 		spent += wait
-		log.InfoContext(ctx, "asking the model again", "attempt", attempt, "status", fault.status, "fault", string(fault.kind), "wait", wait)
-		show(llm.Delta{Reset: true, Note: c.sayRetry(fault, wait)})
+		log.InfoContext(ctx, "asking the model again", "attempt", attempt, "status", failed.status, "fault", string(failed.kind), "wait", wait)
+		show(llm.Delta{Reset: true, Note: c.sayRetry(failed, wait)})
 		if c.cfg.Sleep(ctx, wait) != nil {
-			return llm.Reply{}, attempt, fault
+			return llm.Reply{}, attempt, failed
 		}
 	}
 }

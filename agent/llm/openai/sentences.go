@@ -94,6 +94,8 @@ func (c *Client) sayFault(f *fault, model string) string {
 		return "The server " + c.at.host + " sent a web page instead of a model's reply; check OPENAI_BASE_URL (it often ends in /v1)."
 	case f.kind == garbled:
 		return "The server " + c.at.host + " sent something that isn't a model's reply; check OPENAI_BASE_URL."
+	case f.kind == untranslated:
+		return "The model's server " + c.at.host + " doesn't turn the calls of " + model + " into tool calls; switch its parser for tool calls on (in vLLM --enable-auto-tool-choice and --tool-call-parser), or choose another model in OPENAI_MODEL."
 	case f.kind == filtered:
 		return "The content filter of " + c.at.host + " stopped the model's answer; rephrase your message or leave out the text that may have triggered it."
 	case f.kind == tooBig:
@@ -110,4 +112,21 @@ func (c *Client) sayFault(f *fault, model string) string {
 		return "The model " + model + " isn't a chat model; choose another one in OPENAI_MODEL."
 	}
 	return "The model's server " + c.at.host + " can't be reached; check OPENAI_BASE_URL and the network."
+}
+
+// sayLeftOut says that a server refuses tools.
+func sayLeftOut(host string, refused []llm.ToolSpec, f *fault) string {
+	names, verb := strings.Join(toolNames(refused), ", "), "isn't"
+	what := "the tool " + names
+	if len(refused) > 1 {
+		what, verb = "the tools "+names, "aren't"
+	}
+	said := ""
+	if f.message != "" {
+		said = ", because the model's server " + host + " refuses what it's told of them (" + f.message + ")"
+		if len(refused) == 1 {
+			said = ", because the model's server " + host + " refuses its schema (" + f.message + ")"
+		}
+	}
+	return strings.ToUpper(what[:1]) + what[1:] + " " + verb + " offered to the model" + said + "."
 }
