@@ -11,11 +11,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -26,7 +28,8 @@ import (
 
 const (
 	look    = time.Second     // between two looks for messages, by default
-	longest = 5 * time.Minute // between two attempts
+	longest = 5 * time.Minute // between two attempts, where a receiver doesn't ask for more
+	askable = time.Hour       // that a receiver may ask to wait
 	keepFor = 3 * 24 * time.Hour
 	atOnce  = 50 // messages read from the store at the same time
 )
@@ -93,7 +96,29 @@ func (c *Courier) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Post makes an HTTP request that has to be answered with 2xx, and returns the first 64 kB of the answer.
+// StatusError is an HTTP answer with another status than 2xx.
+type StatusError struct {
+	Status int
+	After  time.Duration // how long it asks to wait; 0 is not said
+}
+
+// Error implements error.
+func (e *StatusError) Error() string { return fmt.Sprintf("it answers with HTTP %d", e.Status) }
+
+// retryAfter reads a number of seconds or a time (RFC 9110, section 10.2.3).
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	s := h.Get("Retry-After")
+	if n, err := strconv.Atoi(s); err == nil {
+		return min(max(time.Duration(n)*time.Second, 0), askable)
+	}
+	if at, err := http.ParseTime(s); err == nil {
+		return min(max(at.Sub(now), 0), askable)
+	}
+	return 0
+}
+
+// Post makes an HTTP request that has to be answered with 2xx, and returns the first 64 kB of the answer. Its
+// error is a [*StatusError] for another answer.
 func Post(client *http.Client, r *http.Request) ([]byte, error) {
 	res, err := client.Do(r) //nolint:gosec // the operator configured the address
 	if err != nil {
@@ -102,26 +127,36 @@ func Post(client *http.Client, r *http.Request) ([]byte, error) {
 	defer func() { _ = res.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, 1<<16)) // also so that the connection can be used again
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return nil, fmt.Errorf("it answers with HTTP %d", res.StatusCode)
+		return nil, &StatusError{res.StatusCode, retryAfter(res.Header, time.Now())}
 	}
 	return answer, err
 }
 
 // serve sends the messages of one receiver.
 func (c *Courier) serve(ctx context.Context, r Receiver) {
-	pause := c.cfg.Every
+	pause, most := c.cfg.Every, atOnce
 	for ctx.Err() == nil {
-		sent, err := c.SendAll(ctx, r)
+		sent, tried, err := c.SendAll(ctx, r, most)
+		full := sent == most
 		switch {
 		case ctx.Err() != nil:
+		case err != nil && sent > 0:
+			c.cfg.Log.ErrorContext(ctx, "a receiver refuses messages, which are not sent again", "receiver", r.Name, "error", err)
 		case err != nil:
 			c.failed(ctx, r, err)
-			pause = min(2*pause, longest)
+			if tried > 1 {
+				most = tried / 2 // it may be too much at once, so that the same would fail again
+			} else {
+				pause = min(2*pause, longest)
+			}
+			if answer, ok := errors.AsType[*StatusError](err); ok {
+				pause = max(pause, answer.After)
+			}
 		default:
 			c.works(ctx, r)
-			pause = c.cfg.Every
+			pause, most = c.cfg.Every, min(2*most, atOnce)
 		}
-		if sent == atOnce {
+		if full && err == nil {
 			continue
 		}
 		select {
@@ -156,12 +191,12 @@ type stored struct {
 	Message
 }
 
-// SendAll sends the oldest messages of a receiver, in order, until one is not taken. One that is too old for
-// anybody to care is given up.
-func (c *Courier) SendAll(ctx context.Context, r Receiver) (sent int, err error) {
-	all, err := c.waiting(ctx, r, atOnce)
+// SendAll sends the oldest messages of a receiver, at most so many, in order, until one is not taken. One that
+// is too old for anybody to care is given up.
+func (c *Courier) SendAll(ctx context.Context, r Receiver, most int) (sent, tried int, err error) {
+	all, err := c.waiting(ctx, r, most)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	var old, next []stored
 	for _, m := range all {
@@ -174,11 +209,11 @@ func (c *Courier) SendAll(ctx context.Context, r Receiver) (sent int, err error)
 	if len(old) > 0 {
 		c.cfg.Log.ErrorContext(ctx, "a receiver took no messages for three days; the oldest are given up", "receiver", r.Name, "messages", len(old))
 		if err := c.delete(ctx, old); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	if len(next) == 0 {
-		return len(old), nil
+		return len(old), 0, nil
 	}
 	messages := make([]Message, len(next))
 	for i, m := range next {
@@ -187,10 +222,10 @@ func (c *Courier) SendAll(ctx context.Context, r Receiver) (sent int, err error)
 	taken, err := r.Send(ctx, messages)
 	if taken > 0 {
 		if gone := c.delete(ctx, next[:taken]); gone != nil {
-			return len(old), gone // they come again
+			return len(old), len(next), gone // they come again
 		}
 	}
-	return len(old) + taken, err
+	return len(old) + taken, len(next), err
 }
 
 func (c *Courier) delete(ctx context.Context, all []stored) error {

@@ -180,6 +180,10 @@ type (
 // severities are the numbers of OpenTelemetry for those of OCSF: INFO, INFO2, WARN, ERROR and FATAL.
 var severities = map[int]int{informational: 9, low: 10, medium: 13, high: 17, critical: 21}
 
+// refusesData are the answers that say that a request can't be taken, whenever it comes
+// (opentelemetry.io/docs/specs/otlp/#failures-1).
+var refusesData = map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true}
+
 // collector sends events to an OTLP receiver.
 func collector(s Sink, version string) send {
 	client := &http.Client{
@@ -213,6 +217,9 @@ func collector(s Sink, version string) send {
 			r.Header.Set(k, string(v))
 		}
 		raw, err = courier.Post(client, r)
+		if answer, ok := errors.AsType[*courier.StatusError](err); ok && len(all) == 1 && refusesData[answer.Status] {
+			return 1, fmt.Errorf("%w to one event, which isn't sent again", err)
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -269,6 +269,29 @@ func TestACollectorGetsEverythingOnceItWorks(t *testing.T) {
 	}
 }
 
+// A collector with a limit gets fewer events at a time, and what it can never take is given up, alone.
+func TestACollectorWithALimitGetsFewerAtATime(t *testing.T) {
+	var got []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		switch n := bytes.Count(raw, []byte("timeUnixNano")); {
+		case n > 1, bytes.Contains(raw, []byte("approved by")):
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+		default:
+			got = append(got, strings.TrimSpace(regexp.MustCompile(`request r1 \w+`).FindString(string(raw))))
+		}
+	}))
+	defer srv.Close()
+	var log bytes.Buffer
+	runs(t, told(t, &log, Sink{Collector: srv.URL}))
+	if !slices.Equal(got, []string{"request r1 asked", "request r1 done"}) || !strings.Contains(log.String(), "HTTP 413 to one event, which isn't sent again") {
+		t.Errorf("%q\n%s", got, log.String())
+	}
+}
+
 // What a collector rejects is not sent again, and is in the log.
 func TestWhatACollectorRejectsIsNotSentAgain(t *testing.T) {
 	asked := 0
@@ -297,7 +320,7 @@ func TestAPageIsNoAnswerOfACollector(t *testing.T) {
 	defer srv.Close()
 	var log bytes.Buffer
 	runs(t, told(t, &log, Sink{Collector: srv.URL}))
-	if asked != 2 || !strings.Contains(log.String(), "it answers with something else than OTLP") {
+	if asked < 2 || !strings.Contains(log.String(), "it answers with something else than OTLP") {
 		t.Errorf("it was asked %d times\n%s", asked, log.String())
 	}
 }
@@ -346,6 +369,52 @@ func TestASyslogServerGetsFrames(t *testing.T) {
 	}
 	if n != 3 {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// A server that closes after so many octets gets everything, in fewer events at a time.
+func TestASyslogServerThatClosesEarlyGetsEverything(t *testing.T) {
+	web := httptest.NewUnstartedServer(nil) // whose certificate the server has
+	web.StartTLS()
+	defer web.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, served := map[string]bool{}, make(chan struct{})
+	go func() { // until the listener is closed
+		defer close(served)
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			raw, _ := io.ReadAll(io.LimitReader(tls.Server(conn, &tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12}), 8192))
+			if len(raw) == 8192 {
+				_ = conn.(*net.TCPConn).SetLinger(0) // it is reset, as by a server that didn't read on
+			}
+			_ = conn.Close()
+			for _, m := range regexp.MustCompile(`"message":"([^"]+)"`).FindAllSubmatch(raw, -1) {
+				got[string(m[1])] = true
+			}
+		}
+	}()
+	db := mem.Open()
+	defer db.Close()
+	s := New(Config{DB: db, Sinks: []Sink{{Syslog: ln.Addr().String(), TLS: trusts(web)}}, Version: "1", Host: "h", Every: time.Millisecond, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	for i := range 26 {
+		if err := db.Update(t.Context(), func(tx store.Tx) error {
+			s.Tell(tx, "web:t", audit.Event{What: audit.Asked, Approval: fmt.Sprint("r", i), Target: "web-1", Command: strings.Repeat("ü", 2000)}, time.Now().Add(time.Duration(i)))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs(t, s)
+	_ = ln.Close()
+	<-served
+	if len(got) != 26 {
+		t.Errorf("it got %d of 26", len(got))
 	}
 }
 

@@ -68,14 +68,14 @@ func TestAMessageIsSentUntilItIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if n, err := s.SendAll(t.Context(), s.receivers[0]); err == nil || n != 0 {
+		if n, _, err := s.SendAll(t.Context(), s.receivers[0], 50); err == nil || n != 0 {
 			t.Errorf("%d were taken: %v", n, err)
 		}
 	}
-	if n, err := s.SendAll(t.Context(), s.receivers[0]); err != nil || n != 2 {
+	if n, _, err := s.SendAll(t.Context(), s.receivers[0], 50); err != nil || n != 2 {
 		t.Fatalf("%d were taken: %v", n, err)
 	}
-	if n, err := s.SendAll(t.Context(), s.receivers[0]); err != nil || n != 0 || len(got) != 2 {
+	if n, _, err := s.SendAll(t.Context(), s.receivers[0], 50); err != nil || n != 0 || len(got) != 2 {
 		t.Errorf("%d more: %v, %d in all", n, err, len(got))
 	}
 	if got[0].Type != "request.asked" || got[0].Data.Command != "reboot" || got[0].Data.URL != "https://bot.example.com/#t=web:t" || got[1].Type != "request.approved" || got[1].Data.Note != "go" || got[0].ID == got[1].ID {
@@ -112,7 +112,7 @@ func TestAMessageIsGivenUpAfterDays(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = now.Add(4 * 24 * time.Hour)
-	if n, err := s.SendAll(context.Background(), s.receivers[0]); err != nil || n != 1 || !strings.Contains(log.String(), "given up") {
+	if n, _, err := s.SendAll(context.Background(), s.receivers[0], 50); err != nil || n != 1 || !strings.Contains(log.String(), "given up") {
 		t.Errorf("%d, %v, %s", n, err, log.String())
 	}
 }
