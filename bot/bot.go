@@ -287,7 +287,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Give: func(ctx context.Context, thread, name, mime string, data []byte) error {
 			return b.outbox.Give(ctx, thread, name, mime, data)
 		},
-		Redact: b.redactor.Redact, Log: b.log,
+		Redact: b.redactor.Redact, Learn: b.redactor.Learn, Log: b.log,
 	})
 	if err := b.toolbox.Start(ctx); err != nil {
 		return err

@@ -55,6 +55,7 @@ func (b *Bot) reload(ctx context.Context) {
 			b.log.Error("the routes of alerts were not reloaded; the old ones stay", "error", err)
 		}
 	}
+	b.toolbox.Reread()
 	b.log.Info("the configuration was reloaded", "policy", next.Policy.Hash()[:12], "before", old.Policy.Hash()[:12])
 	if !reflect.DeepEqual(fixed(old.File), fixed(f)) {
 		b.log.Warn("the configuration also changed where only a restart takes it over: agent, targets, tools, tmux, limits, keep or web")

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -57,7 +58,9 @@ type Config struct {
 	// Give posts a file of a tool in a thread.
 	Give   func(ctx context.Context, thread, name, mime string, data []byte) error
 	Redact func(string) string
-	Log    *slog.Logger
+	// Learn gets secrets that changed while the bot ran; nil drops them.
+	Learn func(secrets ...string)
+	Log   *slog.Logger
 }
 
 // Toolbox implements agent.Toolbox. Its methods are safe for concurrent use once Start has
@@ -279,12 +282,19 @@ func (t *Toolbox) startServers(ctx context.Context) error {
 	}
 	c := t.Servers
 	c.DB, c.DataDir, c.Log, c.Now, c.Redact, c.File = t.DB, t.dataDir(), t.Log, time.Now, t.Redact, t.Give
-	c.OnChange = t.changed
+	c.OnChange, c.Learn = t.changed, t.Learn
 	var err error
 	if t.servers, err = mcp.New(c); err != nil {
 		return config.Errorf("%v", err)
 	}
 	return t.servers.Start(ctx)
+}
+
+// Reread reads the secrets of servers again.
+func (t *Toolbox) Reread() {
+	if t.servers != nil {
+		t.servers.Reread()
+	}
 }
 
 // changed offers what the servers have now.
@@ -312,25 +322,48 @@ func ServerConfig(f config.File, lookup func(name string) (string, bool)) (mcp.C
 		}
 		out := mcp.Server{
 			Command: s.Command, Env: s.Env, URL: s.URL, Loopback: s.Loopback, Allow: s.Allow, AllowAll: s.AllowAll,
-			Levels: levels, Timeout: s.Timeout, Headers: map[string]redact.Secret{},
+			Levels: levels, Timeout: s.Timeout,
 		}
-		for _, header := range slices.Sorted(maps.Keys(s.Headers)) {
-			missing := ""
-			value := config.Variable.ReplaceAllStringFunc(s.Headers[header], func(ref string) string {
-				v, ok := lookup(ref[2 : len(ref)-1])
-				if !ok {
-					missing = ref
-				}
-				return v
-			})
-			if missing != "" {
-				return c, config.Errorf("mcp.%s.headers.%s needs %s, which the environment lacks; set it", name, header, missing)
+		if out.Headers, out.Sources, err = serverHeaders(name, s.Headers, lookup); err != nil {
+			return c, err
+		}
+		if out.Sources != "" {
+			out.Reread = func() (map[string]redact.Secret, error) {
+				headers, _, err := serverHeaders(name, s.Headers, config.LookupSecret)
+				return headers, err
 			}
-			out.Headers[header] = redact.Secret(value)
 		}
 		c.Servers[name] = out
 	}
 	return c, nil
+}
+
+// serverHeaders fills in the variables of a server's headers, and names those.
+func serverHeaders(name string, templates map[string]string, lookup func(name string) (string, bool)) (headers map[string]redact.Secret, sources string, err error) {
+	headers = map[string]redact.Secret{}
+	var used []string
+	for _, header := range slices.Sorted(maps.Keys(templates)) {
+		missing := ""
+		value := config.Variable.ReplaceAllStringFunc(templates[header], func(ref string) string {
+			variable := ref[2 : len(ref)-1]
+			v, ok := lookup(variable)
+			if !ok {
+				missing = ref
+			}
+			if !slices.Contains(used, variable) {
+				used = append(used, variable)
+			}
+			return v
+		})
+		if missing != "" {
+			return nil, "", config.Errorf("mcp.%s.headers.%s needs %s, which the environment lacks; set it", name, header, missing)
+		}
+		headers[header] = redact.Secret(value)
+	}
+	for i, variable := range used {
+		used[i] = config.SecretSource(variable)
+	}
+	return headers, strings.Join(used, " and "), nil
 }
 
 // Levels reads the levels of tools that others bring; at is where they are written.

@@ -49,7 +49,7 @@ func Read() (Env, File, error) {
 	}
 	f, err := ReadFile(e.Config)
 	if err == nil {
-		err = fromFiles(f.variables())
+		err = f.ReadSecrets()
 	}
 	for _, p := range append(e.files(f), e.DataDir, e.Config) {
 		if strings.ContainsAny(p, patternChars) && err == nil {

@@ -135,6 +135,28 @@ func fromFiles(names []string) error {
 	return nil
 }
 
+// LookupSecret is a variable's value as it is now: what the file that NAME_FILE names holds, or else the
+// variable of the environment.
+func LookupSecret(name string) (string, bool) {
+	if path := os.Getenv(name + "_FILE"); path != "" {
+		b, err := os.ReadFile(path)
+		return strings.TrimSpace(string(b)), err == nil
+	}
+	return os.LookupEnv(name)
+}
+
+// SecretSource names where a variable's value comes from, for people.
+func SecretSource(name string) string {
+	if os.Getenv(name+"_FILE") != "" {
+		return "the file of " + name + "_FILE"
+	}
+	return name
+}
+
+// ReadSecrets puts the secrets that the configuration names and that come from files into the environment of
+// the process.
+func (f File) ReadSecrets() error { return fromFiles(f.variables()) }
+
 func parseHeaders(s string) (map[string]string, error) {
 	out := map[string]string{}
 	for kv := range strings.SplitSeq(s, ",") {

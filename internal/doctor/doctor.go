@@ -99,6 +99,9 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	f, err := config.ReadFile(e.Config)
 	if err == nil {
+		err = f.ReadSecrets()
+	}
+	if err == nil {
 		err = validFile(f)
 	}
 	d.report.hide = redact.New(secretsOf(e, f)...).Redact

@@ -28,6 +28,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 )
 
 // mask is what a Secret shows of itself.
@@ -77,7 +79,7 @@ const maxPasses = 8
 // Redactor replaces secrets in texts by placeholders like
 // [redacted:password#3f2a]. The four digits are a keyed hash of the value, so
 // equal secrets look equal within one Redactor and mean nothing outside. It is
-// immutable and safe for concurrent use.
+// safe for concurrent use.
 type Redactor struct {
 	key    []byte
 	values []string // as given, to build another from
@@ -85,6 +87,11 @@ type Redactor struct {
 	starts *matcher // of the first bytes of exact
 	byHead [][]int  // for each of these, which of exact begin so
 	multi  int      // the longest exact form with a line break
+
+	// newer is a Redactor that knows what this one has learnt.
+	newer   atomic.Pointer[Redactor]
+	learn   sync.Mutex
+	learned []string
 }
 
 type exactForm struct{ text, value string }
@@ -99,7 +106,33 @@ func New(values ...string) *Redactor {
 
 // With returns a Redactor that knows more values and uses the same tags.
 func (r *Redactor) With(values ...string) *Redactor {
+	r = r.latest()
 	return build(r.key, append(slices.Clone(r.values), values...))
+}
+
+// maxLearned is how many values are remembered: tokens that change every few minutes are many.
+const maxLearned = 500
+
+// Learn adds values that were not known at first, such as a token that was renewed.
+func (r *Redactor) Learn(values ...string) {
+	r.learn.Lock()
+	defer r.learn.Unlock()
+	for _, v := range values {
+		if !slices.Contains(r.learned, v) {
+			r.learned = append(r.learned, v)
+		}
+	}
+	if n := len(r.learned); n > maxLearned {
+		r.learned = slices.Clone(r.learned[n-maxLearned:])
+	}
+	r.newer.Store(build(r.key, slices.Concat(r.values, r.learned)))
+}
+
+func (r *Redactor) latest() *Redactor {
+	if n := r.newer.Load(); n != nil {
+		return n
+	}
+	return r
 }
 
 func build(key []byte, values []string) *Redactor {
@@ -191,11 +224,11 @@ type span struct {
 
 // Redact returns the text with placeholders in place of secrets. Redacting
 // twice changes nothing more.
-func (r *Redactor) Redact(text string) string { return r.redact(text, false) }
+func (r *Redactor) Redact(text string) string { return r.latest().redact(text, false) }
 
 // RedactCommand is Redact for a record of commands: where it isn't sure what is a
 // secret and what a command beside it, it shows both, so that no command is missing.
-func (r *Redactor) RedactCommand(text string) string { return r.redact(text, true) }
+func (r *Redactor) RedactCommand(text string) string { return r.latest().redact(text, true) }
 
 func (r *Redactor) redact(text string, command bool) string {
 	// A placeholder may set free what stood beside a secret, so the rules look

@@ -330,3 +330,25 @@ func BenchmarkRedact50KB(b *testing.B) {
 		})
 	}
 }
+
+// TestARedactorLearns: a token that is renewed while the bot runs is taken out as the first one was.
+func TestARedactorLearns(t *testing.T) {
+	r := New("first-token-value")
+	redacts := r.Redact // as others keep it
+	r.Learn("second-token-value")
+	for _, v := range []string{"first-token-value", "second-token-value"} {
+		if got := redacts("it is " + v + "."); strings.Contains(got, v) {
+			t.Errorf("%s", got)
+		}
+		s := r.Stream()
+		if got := s.Write("it is "+v+".") + s.Flush(); strings.Contains(got, v) {
+			t.Errorf("%s", got)
+		}
+	}
+	for i := range 2 * maxLearned {
+		r.Learn(fmt.Sprintf("token-value-%06d", i))
+	}
+	if got := redacts("first-token-value, " + fmt.Sprintf("token-value-%06d", 2*maxLearned-1)); strings.Contains(got, "token-value") {
+		t.Errorf("%s", got)
+	}
+}

@@ -33,7 +33,7 @@ type Stream struct {
 }
 
 // Stream returns a new Stream.
-func (r *Redactor) Stream() *Stream { return &Stream{r: r} }
+func (r *Redactor) Stream() *Stream { return &Stream{r: r.latest()} }
 
 // Write takes a piece and returns what may be shown by now; often nothing.
 func (s *Stream) Write(piece string) string {

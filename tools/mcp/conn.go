@@ -47,7 +47,7 @@ func (s *server) dial(ctx context.Context, old bool) (*connection, error) {
 		way    sdk.Transport
 	)
 	if s.url != nil {
-		r := newRemote(ctx, s.url, s.cfg.Headers, s.cfg.Loopback, s.host.timing.stream)
+		r := newRemote(ctx, s.url, s.headers, s.cfg.Loopback, s.host.timing.stream)
 		closer, way = r, r.transport()
 	} else {
 		p, err := start(ctx, s.argv, environ(s.cfg.Env, s.dir, s.host.lookup), s.dir, s.log)

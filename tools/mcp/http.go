@@ -15,8 +15,6 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"countersign/internal/redact"
 )
 
 const (
@@ -94,7 +92,7 @@ func origin(u *url.URL) string {
 // httpClient is the transport to a server over HTTP. Close cancels every request.
 type httpClient struct {
 	url     *url.URL
-	headers map[string]redact.Secret
+	headers *headers
 	base    *http.Transport
 	// streamTimeout is how long the server may take to open its event stream; after that it is
 	// treated as having none.
@@ -104,7 +102,7 @@ type httpClient struct {
 	cancel context.CancelFunc
 }
 
-func newRemote(ctx context.Context, u *url.URL, headers map[string]redact.Secret, loopback bool, within time.Duration) *httpClient {
+func newRemote(ctx context.Context, u *url.URL, headers *headers, loopback bool, within time.Duration) *httpClient {
 	done, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d := net.Dialer{
 		Timeout: 10 * time.Second,
@@ -168,11 +166,17 @@ func (r *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	if events {
 		late = time.AfterFunc(r.streamTimeout, func() { cancel(errStreamTimeout) })
 	}
-	req = req.Clone(ctx)
-	for name, v := range r.headers {
-		req.Header.Set(name, v.Reveal())
+	resp, err := r.send(req.Clone(ctx))
+	if err == nil && resp.StatusCode == http.StatusUnauthorized && (req.Body == nil || req.GetBody != nil) && r.headers.reread() {
+		_ = resp.Body.Close() // nothing was done
+		again := req.Clone(ctx)
+		if req.Body != nil {
+			again.Body, err = req.GetBody()
+		}
+		if err == nil {
+			resp, err = r.send(again)
+		}
 	}
-	resp, err := r.base.RoundTrip(req)
 	if late != nil && !late.Stop() && errors.Is(context.Cause(ctx), errStreamTimeout) {
 		if err == nil {
 			_ = resp.Body.Close()
@@ -190,7 +194,7 @@ func (r *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	if refused := resp.StatusCode; !events && (refused == http.StatusUnauthorized || refused == http.StatusForbidden || refused == http.StatusTooManyRequests) {
 		_ = resp.Body.Close()
 		end()
-		return nil, &refusedError{refused}
+		return nil, &refusedError{refused, r.headers.advice(resp)}
 	}
 	limit := int64(maxMessage) + 1 // one byte over the limit reveals it
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
@@ -203,17 +207,28 @@ func (r *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// send sends a request with the headers as they are now.
+func (r *httpClient) send(req *http.Request) (*http.Response, error) {
+	for name, v := range r.headers.get() {
+		req.Header.Set(name, v.Reveal())
+	}
+	return r.base.RoundTrip(req)
+}
+
 var (
 	errStreamTimeout = errors.New("the stream of events did not open in time")
 	errClosed        = errors.New("the connection was closed")
 )
 
 // refusedError is an answer which guarantees that nothing was done.
-type refusedError struct{ status int }
+type refusedError struct {
+	status int
+	advice string // what to do about it; ends a sentence
+}
 
 // Error implements error.
 func (e *refusedError) Error() string {
-	return fmt.Sprintf("it answered %d %s", e.status, http.StatusText(e.status))
+	return fmt.Sprintf("it answered %d %s%s", e.status, http.StatusText(e.status), e.advice)
 }
 
 // limitedBody is a bounded response body.

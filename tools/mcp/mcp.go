@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"countersign/approvals/risk"
@@ -54,6 +55,10 @@ type Server struct {
 	Loopback bool
 	// Headers are sent with each request to the server, and to no other host.
 	Headers map[string]redact.Secret
+	// Reread returns the headers with the values that their sources have now; nil means that they
+	// never change. It is called when the server refuses them. Sources names them, for people.
+	Reread  func() (map[string]redact.Secret, error)
+	Sources string
 	// Allow lists the offered tools, by the server's names. Empty means none, unless AllowAll is
 	// set.
 	Allow    []string
@@ -76,6 +81,8 @@ type Config struct {
 	// Redact removes secrets from the servers' output; nil removes only [Config.Secrets], which are
 	// always removed.
 	Redact func(string) string
+	// Learn gets the secrets of headers that changed; nil drops them.
+	Learn func(secrets ...string)
 	// File posts a file that a tool returned (an image, audio, binary data) to the thread; nil
 	// drops files. This package makes the name.
 	File func(ctx context.Context, thread, name, mime string, data []byte) error
@@ -91,15 +98,21 @@ func (c Config) Secrets() []string { return c.secrets(os.LookupEnv) }
 // nonSecretVariables have values that occur in ordinary text.
 var nonSecretVariables = []string{"HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "PWD", "HOSTNAME"}
 
+// headerSecrets are the values of headers, and the tokens in them.
+func headerSecrets(headers map[string]redact.Secret) (out []string) {
+	for _, v := range headers {
+		out = append(out, v.Reveal())
+		if _, token, ok := strings.Cut(v.Reveal(), " "); ok {
+			out = append(out, token) // of "Bearer <token>"
+		}
+	}
+	return out
+}
+
 func (c Config) secrets(lookup func(string) (string, bool)) []string {
 	var out []string
 	for _, s := range c.Servers {
-		for _, v := range s.Headers {
-			out = append(out, v.Reveal())
-			if _, token, ok := strings.Cut(v.Reveal(), " "); ok {
-				out = append(out, token) // of "Bearer <token>"
-			}
-		}
+		out = append(out, headerSecrets(s.Headers)...)
 		if u, err := url.Parse(s.URL); err == nil {
 			for _, vs := range u.Query() {
 				out = append(out, vs...)
@@ -111,7 +124,12 @@ func (c Config) secrets(lookup func(string) (string, bool)) []string {
 			}
 		}
 	}
-	out = slices.DeleteFunc(out, func(s string) bool { return len(s) < 6 })
+	return hidable(out)
+}
+
+// hidable are the secrets that are long enough to be taken out of a text, the longest first.
+func hidable(secrets []string) []string {
+	out := slices.DeleteFunc(secrets, func(s string) bool { return len(s) < 6 })
 	slices.SortFunc(out, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
 	return slices.Compact(out)
 }
@@ -120,13 +138,14 @@ func (c Config) secrets(lookup func(string) (string, bool)) []string {
 type Host struct {
 	cfg         Config
 	lookup      func(string) (string, bool)
-	hideSecrets *strings.Replacer
+	hideSecrets atomic.Pointer[strings.Replacer]
 	timing      timing
 	servers     []*server // sorted by name
 
 	mu          sync.Mutex // guards the servers' state and the fields below
 	offered     []tools.Tool
 	fingerprint string // of offered, to detect changes
+	secrets     []string
 	started     bool
 	cancel      context.CancelFunc
 	running     sync.WaitGroup
@@ -161,11 +180,7 @@ func New(c Config) (*Host, error) {
 		timing: timing{start: 10 * time.Second, connect: 30 * time.Second, stream: 10 * time.Second, minRelist: 5 * time.Second,
 			relistEvery: 10 * time.Minute, restartPause: (*foreign.Restarts).Next},
 	}
-	var pairs []string
-	for _, s := range c.Secrets() {
-		pairs = append(pairs, s, "[redacted]")
-	}
-	h.hideSecrets = strings.NewReplacer(pairs...)
+	h.hide(c.Secrets())
 	for _, name := range names {
 		s, err := h.server(name, c.Servers[name])
 		if err != nil {
@@ -196,6 +211,7 @@ func (h *Host) server(name string, c Server) (*server, error) {
 			}
 		}
 		s.url = u
+		s.headers = h.newHeaders(name, c)
 	default:
 		if len(c.Headers) > 0 {
 			return nil, errors.New("it has a command, and headers are only sent to a URL; remove one of both")
@@ -229,9 +245,34 @@ func (h *Host) server(name string, c Server) (*server, error) {
 	return s, nil
 }
 
+// maxSecrets is how many secrets are remembered: tokens that change every few minutes are many.
+const maxSecrets = 500
+
+// hide adds secrets to those that are taken out of servers' output.
+func (h *Host) hide(secrets []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.secrets = append(h.secrets, secrets...)
+	if n := len(h.secrets); n > maxSecrets {
+		h.secrets = slices.Clone(h.secrets[n-maxSecrets:])
+	}
+	var pairs []string
+	for _, s := range hidable(slices.Clone(h.secrets)) {
+		pairs = append(pairs, s, "[redacted]")
+	}
+	h.hideSecrets.Store(strings.NewReplacer(pairs...))
+}
+
+// Reread reads the headers of all servers again.
+func (h *Host) Reread() {
+	for _, s := range h.servers {
+		s.headers.reread()
+	}
+}
+
 // redact removes secrets from a server's output.
 func (h *Host) redact(text string) string {
-	text = h.hideSecrets.Replace(text)
+	text = h.hideSecrets.Load().Replace(text)
 	if h.cfg.Redact != nil {
 		text = h.cfg.Redact(text)
 	}

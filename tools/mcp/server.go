@@ -19,13 +19,14 @@ import (
 // server is one server of a host. run owns its connection; the fields from state on are guarded by
 // the host's mutex.
 type server struct {
-	host *Host
-	name string
-	cfg  Server
-	argv []string // or
-	url  *url.URL
-	dir  string
-	log  *foreign.Journal // logs its stderr
+	host    *Host
+	name    string
+	cfg     Server
+	argv    []string // or
+	url     *url.URL
+	headers *headers
+	dir     string
+	log     *foreign.Journal // logs its stderr
 
 	state   string // why there is no connection, as the end of a sentence about the server
 	link    *connection
