@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"countersign/adapters/chat"
 	"countersign/agent/history"
@@ -42,6 +43,25 @@ func (w *worker) tellOwn(tx store.Tx, s step, r history.Result) {
 	if s.own() && s.ask == nil {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(sayNotDone(strings.TrimSuffix(noteOf(r), ".")))})
 	}
+}
+
+// tellNotRun says in the thread why a call was refused before anybody was asked.
+func (w *worker) tellNotRun(tx store.Tx, s step, why string) {
+	p := chat.Post{Key: "call/" + s.call.ID}
+	why = strings.TrimSuffix(why, ".")
+	switch {
+	case isBudgetRequest(s.turn.reply), s.inAside():
+		return
+	case s.turn.reply.Direct && !s.scripted(): // a person is waiting for it
+		p.Text = sayNotDone(why)
+	case s.agent() != "":
+		w.putAgentLine(tx, s.turn, "didn't run "+s.call.Name+": "+firstLine(why))
+		return
+	default:
+		p.Text, p.Quiet, p.Log = sayNotRun(s.call, why, w.a.cfg.Redact), true, true
+	}
+	p.Text = w.a.cfg.Redact(p.Text)
+	w.a.cfg.Outbox.Put(tx, w.thread, p)
 }
 
 // own reports whether a person's own command made the step's call.
@@ -155,12 +175,8 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			return w.refuseEdit(ctx, s, same, err)
 		}
 		text := w.a.cfg.Redact(tools.ErrorText(err))
-		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true}
-		return w.writeWithRetry(ctx, func(tx store.Tx) {
-			if s.turn.reply.Direct && !s.scripted() && !isBudgetRequest(s.turn.reply) { // a person is waiting for it
-				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(sayNotDone(strings.TrimSuffix(err.Error(), ".")))})
-			}
-		}, resultOf(s, r))
+		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true, Unstarted: true}
+		return w.writeWithRetry(ctx, func(tx store.Tx) { w.tellNotRun(tx, s, err.Error()) }, resultOf(s, r))
 	}
 	by, groups := w.proposer(s)
 	p := approvals.Request{
@@ -194,7 +210,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if did.tried != "" {
 			return w.recordTried(ctx, s, p, did.tried)
 		}
-		return w.recordRun(ctx, s, plan.Action, *r, did.undo, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
+		return w.recordRun(ctx, s, plan.Action, *r, did, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case approvals.Ask:
 		var ask history.Ask
 		if batch, calls, rows := w.batch(ctx, s, plan.Action); len(calls) > 0 {
@@ -254,7 +270,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true, Refused: true}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		w.a.cfg.Gate.Forbidden(tx, p)
-		w.tellOwn(tx, s, r)
+		w.tellNotRun(tx, s, ruling.Sentence)
 	}, resultOf(s, r))
 }
 
@@ -286,7 +302,7 @@ func (w *worker) refuseEdit(ctx context.Context, s step, same string, err error)
 	who := by.Name
 	why := w.a.cfg.Redact(strings.TrimSuffix(err.Error(), "."))
 	text := tools.ErrorText(tools.Failed("the edited command was refused, so nothing ran: %s", why))
-	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: same, Outcome: hash(text), Text: text, Failed: true}
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: same, Outcome: hash(text), Text: text, Failed: true, Unstarted: true}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 			Key:  fmt.Sprintf("edit/%s/%d", s.call.ID, len(s.edits)),
@@ -335,7 +351,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	if err != nil {
 		why := "it can no longer be planned: " + err.Error()
 		text := w.a.cfg.Redact(tools.ErrorText(tools.Failed("approved, but not run: %s", why)))
-		r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true}
+		r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true, Unstarted: true}
 		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Cancel(tx, id, self, why) },
 			resultOf(s, r))
 	}
@@ -404,15 +420,17 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 func (w *worker) recordChange(ctx context.Context, s step, id approvals.ID, a approvals.Action, r *history.Result, did runFacts) error {
 	r.Changed = true
 	receipt, there := w.receipt(did)
-	err := w.recordRun(ctx, s, a, *r, did.undo, func(tx store.Tx, o approvals.Outcome) {
-		if r.Unknown {
+	open := false
+	err := w.recordRun(ctx, s, a, *r, did, func(tx store.Tx, o approvals.Outcome) {
+		if open = o.Open(); r.Unknown {
 			w.a.cfg.Gate.Lost(tx, id)
-		} else {
-			w.a.cfg.Gate.Finish(tx, id, o)
+			return
+		}
+		if w.a.cfg.Gate.Finish(tx, id, o); !open { // else it goes on, and nobody knows yet
 			w.a.cfg.Gate.Receipt(tx, id, receipt)
 		}
 	})
-	if err == nil && !there {
+	if err == nil && !there && !open {
 		w.receiptLater(ctx, id, did.receipt)
 	}
 	return err
@@ -526,6 +544,7 @@ type runFacts struct {
 	receipt <-chan approvals.Receipt // see tools.Result
 	soon    bool                     // likewise
 	tried   string                   // see tools.Result
+	shown   excerpt
 }
 
 // perform runs a call and streams its output to the thread. card is the key of the post with
@@ -569,13 +588,13 @@ func (w *worker) perform(
 		kept.Drop()
 		return nil, runFacts{}
 	}
-	whole := w.saveOutput(ctx, kept, res, err, out.lines)
+	whole := w.saveOutput(ctx, kept, a, res, err, out.odd)
 	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(a)}
 	switch {
 	case err != nil:
 		r.Text = tools.ErrorText(err)
 		r.Failed = true
-		r.Why = w.a.cfg.Redact(firstLine(err.Error()))
+		r.Why = w.a.cfg.Redact(cmp.Or(res.Why, firstLine(err.Error())))
 		var e *tools.Error
 		r.Unstarted = errors.As(err, &e) && e.NotStarted
 		r.Outcome = hash(r.Text)
@@ -595,7 +614,7 @@ func (w *worker) perform(
 		r.Outcome = resultHash(res.Value)
 		value := res.Value
 		if !r.Failed && rep.successes >= 2 {
-			value = map[string]any{"result": res.Value, "notice": fmt.Sprintf("this exact call has now given its result %d times in a row; "+
+			value = tools.Noticed{Value: res.Value, Notice: fmt.Sprintf("this exact call has now given its result %d times in a row; "+
 				"if the result is the same, repeating it will not help", rep.successes+1)}
 		}
 		if r.Text = tools.Envelope(w.a.cfg.Now(), value); whole.note != "" {
@@ -613,7 +632,7 @@ func (w *worker) perform(
 	w.a.mu.Lock()
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
-	return r, runFacts{res.Undo, res.Receipt, res.ReceiptSoon, w.a.cfg.Redact(res.Tried)}
+	return r, runFacts{res.Undo, res.Receipt, res.ReceiptSoon, w.a.cfg.Redact(res.Tried), whole.shown}
 }
 
 // resultHash identifies a result, so that repetitions can be recognised. It leaves out
@@ -641,44 +660,92 @@ func (w *worker) beginOutput(c llm.Call) *output.Writer {
 	return w.a.cfg.Outputs.Begin(string(w.thread), c.ID)
 }
 
-// maxErrorOutput is how many bytes of output an error includes.
-const maxErrorOutput = 2000
-
-// saved refers to the whole output of a call whose result was truncated.
-type saved struct{ id, note string }
+// saved is what people are shown of a call's output, and where all of it is if that is less, or if the model's
+// result was truncated, which note says.
+type saved struct {
+	id, note string
+	shown    excerpt
+}
 
 // saveOutput saves the whole output of a call if the model or people are shown less of it,
-// else drops it.
-func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, res tools.Result, err error, lines int) saved {
+// else drops it. odd says that it isn't all text.
+func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, a approvals.Action, res tools.Result, err error, odd bool) saved {
 	cut := res.Cut
-	if cut == "" && (res.Full != "" || (err != nil || res.Unknown) && kept.Bytes() > maxErrorOutput) {
+	if kept.Bytes() == 0 && res.Full != "" {
+		kept.Event(tools.Event{Kind: tools.Stdout, Text: res.Full})
+	}
+	// An error and an unknown outcome say less than was printed.
+	if cut == "" && (res.Full != "" || res.Unknown && kept.Bytes() > 0 || err != nil && kept.Bytes() > int64(len(err.Error()))) {
 		cut = "here"
 	}
-	if kept == nil || cut == "" && lines <= shownLines && kept.Bytes() <= shownBytes {
-		kept.Drop()
-		return saved{}
+	ends := kept.Ends()
+	var s saved
+	switch {
+	case ends.Bytes > 0:
+		s.shown = newExcerpt(ends, startsWithBest(a))
+	case err == nil && !res.Unknown:
+		s.shown = w.answered(kept, a, printed(res.Value), cut)
+	case err != nil:
+		if first, rest, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n"); rest != "" || firstLine(first) != first { // what runLine can't say
+			s.shown = newExcerpt(endsOf(err.Error()), true)
+		}
 	}
-	ref, err := kept.KeepContext(ctx, res.Full)
+	if kept == nil || cut == "" && s.shown.said == "" && !odd {
+		kept.Drop()
+		return s
+	}
+	ref, err := kept.KeepContext(ctx, "")
 	if err != nil {
 		w.log.Warn("the whole output of a call could not be kept", "error", err)
-		return saved{note: "[Output truncated " + cut + ". The rest could not be saved.]"}
+		s.note = "[Output truncated " + cmp.Or(cut, "here") + ". The rest could not be saved.]"
+		return s
 	}
-	if cut == "" { // for people, who are shown the end of it
-		return saved{id: ref.ID}
+	if s.id = ref.ID; cut != "" {
+		s.note = ref.Note(cut)
 	}
-	return saved{ref.ID, ref.Note(cut)}
+	return s
+}
+
+// answered is what people are shown of a value that didn't come as output, which is then kept like one.
+func (w *worker) answered(kept *output.Writer, a approvals.Action, text, cut string) excerpt {
+	text = w.a.cfg.Redact(text)
+	x := newExcerpt(endsOf(text), startsWithBest(a))
+	switch {
+	case x.said != "" && kept != nil:
+		kept.Event(tools.Event{Kind: tools.Stdout, Text: text})
+		_ = kept.Ends()
+		if tools.Truncated(text) || strings.Contains(text, "\n[Output truncated ") { // the tool itself gave less
+			x.said = sayBeginning
+		}
+	case x.said != "", cut != "":
+		x.said = sayPartOfIt
+	}
+	return x
+}
+
+// endsOf is a text as an output.
+func endsOf(text string) output.Ends {
+	e := output.Ends{Head: text, Bytes: int64(len(text)), Lines: int64(strings.Count(text, "\n"))}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		e.Lines++
+	}
+	return e
 }
 
 // recordRun stores a result, its outcome at the gate and the message for people in one
 // transaction.
-func (w *worker) recordRun(ctx context.Context, s step, a approvals.Action, r history.Result, undo bool, record func(store.Tx, approvals.Outcome)) error {
+func (w *worker) recordRun(ctx context.Context, s step, a approvals.Action, r history.Result, did runFacts, record func(store.Tx, approvals.Outcome)) error {
+	o := approvals.Outcome{OK: !r.Failed, Note: outcomeNote(r), Signal: r.Signal, Unstarted: r.Unstarted, Undo: did.undo}
+	if openNotes[shellOf(r).State] == o.Note { // nobody knows yet how it ends
+		o.OK = false
+	}
 	err := w.writeWithRetry(ctx, func(tx store.Tx) {
-		record(tx, approvals.Outcome{OK: !r.Failed, Note: outcomeNote(r), Signal: r.Signal, Unstarted: r.Unstarted, Undo: undo})
+		record(tx, o)
 		if s.agent() != "" && !r.Changed { // a sub-agent's reads appear in its status line
 			w.putAgentLine(tx, s.turn, "ran "+s.call.Name+" · "+outcomeNote(r))
 			return
 		}
-		if text, whole := runPost(a, r, s.ask != nil && s.ask.Step); text != "" {
+		if text, whole := runPost(a, r, s.ask != nil && s.ask.Step, did.shown); text != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(text), Output: whole, Quiet: true, Log: true})
 		}
 	}, resultOf(s, r))
@@ -819,8 +886,8 @@ type callProgress struct {
 	name  string
 	began time.Time
 	bytes int64 // of output so far
-	lines int
-	mark  bool // an approved command: its first output is a failpoint
+	odd   bool  // it isn't all text
+	mark  bool  // an approved command: its first output is a failpoint
 	text  string
 }
 
@@ -834,7 +901,7 @@ func (o *callProgress) event(e tools.Event) {
 			failpoint.Hit(failpoint.CommandRunning)
 		}
 		o.bytes += int64(len(e.Text))
-		o.lines += strings.Count(e.Text, "\n")
+		o.odd = o.odd || !utf8.ValidString(e.Text)
 		o.add(e.Text)
 		if o.buf.Len() > 4*draftTail {
 			tail := lastBytes(o.buf.String(), draftTail)

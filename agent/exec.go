@@ -80,6 +80,9 @@ func executed(entries []history.Entry, event chat.EventID) (x chat.Executed) {
 	return x
 }
 
+// shellTool is the tool that runs commands of people and programs.
+const shellTool = "run_shell"
+
 // resultOfExec fills in how a command ended.
 func resultOfExec(x *chat.Executed, r history.Result) {
 	x.Failed, x.Unknown, x.Kept = r.Failed, r.Unknown, r.Output
@@ -88,6 +91,8 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 			ExitCode *int     `json:"exit_code"`
 			Stdout   string   `json:"stdout"`
 			Stderr   string   `json:"stderr"`
+			State    string   `json:"state"`
+			Notice   string   `json:"notice"`
 			Allowed  bool     `json:"allowed"`
 			Command  string   `json:"command"`
 			Digest   string   `json:"digest"`
@@ -98,6 +103,13 @@ func resultOfExec(x *chat.Executed, r history.Result) {
 	read := json.Unmarshal([]byte(r.Text), &env) == nil
 	if read && env.Result.ExitCode != nil {
 		x.ExitCode, x.Stdout, x.Stderr = env.Result.ExitCode, env.Result.Stdout, env.Result.Stderr
+		return
+	}
+	if r.Tool == shellTool && r.Failed && !r.Denied && !r.Refused && !r.Skipped && !r.Unstarted || read && env.Result.State != "" { // it began, and has no exit code
+		x.Unknown, x.Stdout, x.Stderr = true, env.Result.Stdout, env.Result.Stderr
+	}
+	if read && env.Result.Notice != "" {
+		x.Note = env.Result.Notice
 		return
 	}
 	if read && !r.Failed && env.Result.Allowed {

@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"countersign/agent/history"
+	"countersign/agent/llm"
 	"countersign/tools"
 )
 
@@ -47,6 +49,8 @@ const (
 	sayUndoing       = "The target is undoing it."
 	sayNothingToUndo = "Nothing can be undone here."
 	sayNoWorkflows   = "There are no workflows here."
+	sayPartOfIt      = "A part of it."
+	sayBeginning     = "The beginning of it."
 )
 
 // sayNoOutput says that an output is not there.
@@ -119,6 +123,19 @@ func sayEditRefused(who, why string) string {
 // sayNotDone answers a person whose call could not be planned.
 func sayNotDone(why string) string { return "Nothing was done: " + why + "." }
 
+// sayNotRun says that a call of the agent was refused before anybody was asked.
+func sayNotRun(c llm.Call, why string, redact func(string) string) string {
+	var args struct {
+		Target string `json:"target"`
+	}
+	_ = json.Unmarshal([]byte(c.Args), &args) // arguments that can't be read may be why
+	what := inlineCode(doing(c, redact))
+	if args.Target != "" {
+		what += " on " + inlineCode(args.Target)
+	}
+	return what + " · not run: " + firstLine(why)
+}
+
 // sayModelFails says that the model cannot be asked.
 func sayModelFails(err error) string { return "The model can't be reached: " + err.Error() }
 
@@ -140,12 +157,11 @@ func sayStuck(why string) string {
 	return s + ". Say what to do instead, or `go on`."
 }
 
-// sayEndOf says that the end of an output is shown.
-func sayEndOf(lines int) string {
-	if lines > shownLines {
-		return fmt.Sprintf("The last %d of %s lines.", shownLines, thousands(lines))
-	}
-	return "This is the end of it."
+// sayOpen says, by its state, what a command that hasn't ended waits for.
+var sayOpen = map[string]string{
+	statePassword:   "It asks for a password. Say `take` and type it in the terminal, or say `stop`. Hidden passwords are in no record.",
+	stateInput:      "It waits for input. Say `take` to type in the terminal, or say `stop`.",
+	stateFullscreen: "It opened a full-screen program. Say `take` to use it in the terminal, or say `stop`.",
 }
 
 // words writes a time as people say it.

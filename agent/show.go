@@ -3,10 +3,8 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"countersign/adapters/chat"
 	"countersign/agent/history"
@@ -16,50 +14,50 @@ import (
 	"countersign/approvals/risk"
 )
 
-// Limits on how much of a run's output is posted. The rest is in the terminal.
-const (
-	shownLines = 20
-	shownBytes = 2400
-)
-
-// shellResult is the part of a result that all shell-like tools share.
-type shellResult struct {
-	Result struct {
-		ExitCode *int   `json:"exit_code"`
-		Stdout   string `json:"stdout"`
-		Stderr   string `json:"stderr"`
-		Notice   string `json:"notice"`
-		State    string `json:"state"`
-		Allowed  bool   `json:"allowed"`
-	} `json:"result"`
+// shellFields is the part of a result that all shell-like tools share.
+type shellFields struct {
+	ExitCode *int   `json:"exit_code"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+	Notice   string `json:"notice"`
+	State    string `json:"state"`
+	Allowed  bool   `json:"allowed"`
 }
 
 // runPost returns the message about one run, "" if there is nothing to say. What ran and how
 // it ended stands above its output, unless a card of its own says so; a step of a plan has a
-// line on the plan's. whole is the id of the output of which it shows the end, where that is
+// line on the plan's. whole is the id of the output of which it shows a part, where that is
 // to be posted as a file.
-func runPost(a approvals.Action, r history.Result, step bool) (text, whole string) {
-	var parts []string
-	out, notice := printed(r.Text)
-	if r.Output != "" {
-		out, _, _ = cutLast(out, "\n[Output truncated ")
-	}
-	shown, lines := shorten(onScreen(out))
+func runPost(a approvals.Action, r history.Result, step bool, out excerpt) (text, whole string) {
 	if r.Changed && !r.Failed && (a.Path != "" || len(a.Paths) > 0) {
-		shown = "" // that the file was written is what the card says
+		out = excerpt{} // that the file was written is what the card says
 	}
-	if shown != "" {
-		parts = append(parts, fence(shown))
+	sh := shellOf(r)
+	if sh.State == stateFullscreen {
+		out = excerpt{} // drawings
 	}
-	if notice != "" {
-		parts = append(parts, notice)
+	var parts []string
+	if out.text != "" {
+		parts = append(parts, fence(out.text))
 	}
 	switch {
-	case r.Output == "":
+	case out.said == "" || r.Output == "":
 	case r.Changed:
-		parts, whole = append(parts, sayEndOf(lines)), r.Output
+		whole = r.Output
 	default: // there are many reads, and few are looked into
-		parts = append(parts, sayEndOf(lines)+" "+chat.WholeAt(r.Output))
+		out.said += " " + chat.WholeAt(r.Output)
+	}
+	if out.said != "" {
+		parts = append(parts, out.said)
+	}
+	switch waits := sayOpen[sh.State]; {
+	case r.Unknown:
+		found, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(noteOf(r), unknownText), ". "), "\n[Output truncated ")
+		parts = append(parts, sayOutcomeUnknown("the command")+paragraph(found))
+	case waits != "":
+		parts = append(parts, waits)
+	case sh.Notice != "" && (sh.ExitCode != nil || sh.State == stateStopped):
+		parts = append(parts, sh.Notice)
 	}
 	if !r.Changed || step && len(parts) > 0 {
 		parts = append([]string{runLine(a, r)}, parts...)
@@ -68,8 +66,8 @@ func runPost(a approvals.Action, r history.Result, step bool) (text, whole strin
 }
 
 // thousands writes a count with separators.
-func thousands(n int) string {
-	s := strconv.Itoa(n)
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
@@ -95,26 +93,41 @@ func runLine(a approvals.Action, r history.Result) string {
 	return what + " · " + strings.Replace(how, "exit code ", "exit ", 1)
 }
 
-// printed extracts from a result what people see: the command's output, or the result
-// without its envelope, and any notice.
-func printed(text string) (out, notice string) {
+// The states in which a call of run_shell ends and its command doesn't.
+const (
+	statePassword   = "waiting-password"
+	stateInput      = "waiting-input"
+	stateFullscreen = "fullscreen"
+	stateStopped    = "stopped"
+)
+
+// shellOf is what a result says as that of a command; the zero value if it is none.
+func shellOf(r history.Result) (sh shellFields) {
 	var env struct {
-		Result json.RawMessage `json:"result"`
+		Result shellFields `json:"result"`
 	}
-	if json.Unmarshal([]byte(text), &env) != nil || len(env.Result) == 0 {
-		return text, ""
+	if json.Unmarshal([]byte(r.Text), &env) != nil {
+		return shellFields{}
 	}
-	if json.Unmarshal(env.Result, &out) == nil {
-		return out, ""
+	return env.Result
+}
+
+// printed extracts from a tool's value what people see: the command's output, or the value
+// for people.
+func printed(value any) string {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return ""
 	}
-	var sh shellResult
-	if json.Unmarshal([]byte(text), &sh) == nil && (sh.Result.ExitCode != nil || sh.Result.State == "stopped") {
-		return strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n"), sh.Result.Notice
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
 	}
-	if sh.Result.Allowed { // nothing was printed
-		return "", ""
+	var sh shellFields
+	if json.Unmarshal(raw, &sh) == nil && (sh.ExitCode != nil || sh.State != "" || sh.Allowed) {
+		return sh.Stdout + sh.Stderr
 	}
-	return readable(env.Result), ""
+	return readable(raw)
 }
 
 // doing names a call in a status: by its command where it has one, else by its tool and file.
@@ -144,35 +157,6 @@ func doing(c llm.Call, redact func(string) string) string {
 // maxDoing is how much of a call a status shows, in characters.
 const maxDoing = 60
 
-// onScreen is an output as a terminal shows it: without colours, and without what was written
-// over after a carriage return, as progress bars do. Other sequences stay, and are seen.
-func onScreen(s string) string {
-	if strings.ContainsRune(s, '\x1b') {
-		s = colours.ReplaceAllString(s, "")
-	}
-	if !strings.ContainsRune(s, '\r') {
-		return s
-	}
-	lines := strings.Split(s, "\n")
-	for i, l := range lines {
-		l = strings.TrimRight(l, "\r")
-		lines[i] = l[strings.LastIndexByte(l, '\r')+1:]
-	}
-	return strings.Join(lines, "\n")
-}
-
-// colours are the sequences that set colours and attributes or erase to the end of the line
-// (ECMA-48, 8.3.117 and 8.3.41).
-var colours = regexp.MustCompile(`\x1b\[[0-9;:]*[mK]`)
-
-// cutLast is strings.Cut around the last sep.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
-}
-
 // actionLine describes an action on one line.
 func actionLine(a approvals.Action) string {
 	s := a.Preview
@@ -197,22 +181,29 @@ func actionLine(a approvals.Action) string {
 }
 
 func outcomeNote(r history.Result) string {
-	var sh shellResult
+	sh := shellOf(r)
 	switch {
 	case r.Unknown:
 		return "outcome unknown"
-	case json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.ExitCode != nil:
-		return fmt.Sprintf("exit code %d", *sh.Result.ExitCode)
-	case r.Failed && json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.State == "stopped":
+	case sh.ExitCode != nil:
+		return fmt.Sprintf("exit code %d", *sh.ExitCode)
+	case openNotes[sh.State] != "" && !r.Failed:
+		return openNotes[sh.State]
+	case r.Failed && sh.State == stateStopped:
 		return "stopped by a person while it ran"
 	case r.Failed && r.Why != "":
 		return r.Why
 	case r.Failed:
 		return "failed"
-	case json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.Allowed: // by a program, which says nothing of it
+	case sh.Allowed: // by a program, which says nothing of it
 		return "allowed to run"
 	}
 	return "done"
+}
+
+// openNotes are the outcomes of commands that haven't ended.
+var openNotes = map[string]string{
+	statePassword: approvals.NotePassword, stateInput: approvals.NoteInput, stateFullscreen: approvals.NoteFullscreen,
 }
 
 // firstLine returns the first line of a text, shortened to fit a card.
@@ -223,20 +214,6 @@ func firstLine(s string) string {
 		return string(r[:most]) + "…"
 	}
 	return s
-}
-
-// shorten returns the end of an output as it is shown, and how many lines the whole has.
-func shorten(s string) (end string, n int) {
-	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	n = len(lines)
-	s = strings.Join(lines[max(0, n-shownLines):], "\n")
-	if len(s) > shownBytes {
-		s = "…" + lastBytes(s, shownBytes)
-	}
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return s, n
 }
 
 // fence puts text in a code block that nothing in the text can close.

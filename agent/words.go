@@ -372,7 +372,8 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 		return ans, true, err
 	}
 	trial := strings.HasPrefix(string(c.Button), card.KeepPrefix) || strings.HasPrefix(string(c.Button), card.NowPrefix)
-	if !undo && !trial && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
+	take := strings.HasPrefix(string(c.Button), card.TakePrefix)
+	if !undo && !trial && !take && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
 		return chat.Answer{}, false, nil
 	}
 	if c.From.Bot {
@@ -384,6 +385,10 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 	if trial {
 		ans, err = a.pressTrial(ctx, c)
 		return ans, true, err
+	}
+	if take {
+		ev := chat.Event{ID: pressID("take", c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: "take", At: a.cfg.Now()}
+		return chat.Answer{OK: true}, true, a.handOverPen(ctx, ev, word{verb: "take"})
 	}
 	if undo {
 		ev := chat.Event{ID: pressID("undo", c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: "undo " + change, At: a.cfg.Now()}

@@ -230,6 +230,18 @@ type Outcome struct {
 	Undo      bool   `json:"undo,omitempty"` // it can be taken back
 }
 
+// Notes of runs that people have to go on with: the call has ended, and the command in its terminal hasn't.
+const (
+	NotePassword   = "waiting for a password"
+	NoteInput      = "waiting for input"
+	NoteFullscreen = "a full-screen program is open"
+)
+
+// Open reports whether the command hasn't ended.
+func (o Outcome) Open() bool {
+	return !o.OK && (o.Note == NotePassword || o.Note == NoteInput || o.Note == NoteFullscreen)
+}
+
 // moves is the whole state machine: each state and its possible successors.
 var moves = map[State][]State{
 	Pending:        {Approved, Denied, Expired, Cancelled, Invalid},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -23,6 +24,13 @@ type envelope struct {
 	Result    any    `json:"result"`
 	Reason    string `json:"reason,omitempty"`
 	Output    string `json:"output,omitempty"`
+	Notice    string `json:"notice,omitempty"`
+}
+
+// Noticed is a value with something to say beside it in its envelope.
+type Noticed struct {
+	Value  any
+	Notice string
 }
 
 // Envelope returns the form in which every result reaches the model:
@@ -49,6 +57,9 @@ func DeniedEnvelope(now time.Time, reason string) string {
 
 func encodeEnvelope(now time.Time, e envelope) string {
 	e.Timestamp = stamp{Source: "harness", UnixMillis: now.UnixMilli()}
+	if v, ok := e.Result.(Noticed); ok {
+		e.Result, e.Notice = v.Value, v.Notice
+	}
 	text, err := encode(e)
 	if err != nil {
 		e.Result = "the result cannot be shown: " + err.Error()
@@ -91,8 +102,50 @@ func TruncateHead(s string, n int) string {
 	return s
 }
 
-// Truncated reports whether text ends like text cut by [TruncateHead].
-func Truncated(text string) bool { return strings.HasSuffix(text, headMark) }
+// Truncated reports whether text is like text cut by [TruncateHead] or [Ends].
+func Truncated(text string) bool {
+	return strings.HasSuffix(text, headMark) || leftOut.MatchString(text)
+}
+
+// leftOut is the line between the ends of a text.
+var leftOut = regexp.MustCompile(`(?m)^\[\.\.\. [0-9]+ bytes left out \.\.\.\]$`)
+
+// Ends keeps the beginning and the end of a text of more than n characters: n/2 each, in whole lines where that
+// costs less than half of it, with a line between them that counts what is left out. head and tail are what there
+// is of the text, with dropped bytes between them. Every invalid byte counts as one character and becomes U+FFFD.
+func Ends(head, tail string, dropped int64, n int) string {
+	if dropped == 0 {
+		head += tail
+		if utf8.RuneCountInString(head) <= n {
+			return replaceInvalid(head)
+		}
+		tail = head
+	}
+	from, to := 0, len(tail)
+	for range n / 2 {
+		_, w := utf8.DecodeRuneInString(head[from:])
+		from += w
+	}
+	for range n - n/2 {
+		_, w := utf8.DecodeLastRuneInString(tail[:to])
+		to -= w
+	}
+	if i := strings.LastIndexByte(head[from/2:from], '\n'); i >= 0 {
+		from = from/2 + i + 1
+	}
+	if i := strings.IndexByte(tail[to:to+(len(tail)-to)/2], '\n'); i >= 0 && (to == 0 || tail[to-1] != '\n') {
+		to += i + 1
+	}
+	left := int64(len(head)-from) + dropped + int64(to)
+	if dropped == 0 {
+		left = int64(to - from)
+	}
+	mark := fmt.Sprintf("[... %d bytes left out ...]\n", left)
+	if from > 0 && head[from-1] != '\n' {
+		mark = "\n" + mark
+	}
+	return replaceInvalid(head[:from]) + mark + replaceInvalid(tail[to:])
+}
 
 // TruncateTail keeps the last n characters of s, preceded by how many it cut. Every invalid byte
 // counts as one character and becomes U+FFFD.

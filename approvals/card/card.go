@@ -40,6 +40,8 @@ const (
 	// UndoPrefix begins the button that is the same as the word "undo"; what follows is
 	// the id of the request whose change is to be taken back.
 	UndoPrefix = "undo:"
+	// TakePrefix begins the button that is the same as the word "take".
+	TakePrefix = "take:"
 	// TrialPrefix approves a change that undoes itself unless somebody keeps it. KeepPrefix and NowPrefix
 	// begin the buttons of such a change; they carry no nonce.
 	TrialPrefix = "trial:"
@@ -97,6 +99,8 @@ func New(r approvals.Record, notice string) chat.Card {
 		case r.State == approvals.Approved || r.State == approvals.Running:
 			c.Since = r.Decided // a run begins right after
 			c.After = []chat.Button{{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop}}
+		case r.State == approvals.Done && r.Outcome.Open():
+			c.After = []chat.Button{{ID: chat.ButtonID(TakePrefix + string(r.ID)), Label: "Take control", Style: chat.StyleEdit}}
 		case r.State == approvals.Done && r.Outcome.Undo && !r.Trial.Open() && r.Trial.Ended != approvals.Undone:
 			c.After = []chat.Button{{ID: chat.ButtonID(UndoPrefix + string(r.ID)), Label: "Undo", Style: chat.StyleEdit}}
 		}
@@ -375,8 +379,11 @@ func tone(r approvals.Record) chat.Tone {
 		}
 		return chat.ToneLow
 	case approvals.Done:
-		if r.Outcome.OK {
+		switch {
+		case r.Outcome.OK:
 			return chat.ToneGood
+		case r.Outcome.Open():
+			return chat.ToneMedium
 		}
 		return chat.ToneBad
 	case approvals.OutcomeUnknown, approvals.Invalid:
@@ -894,6 +901,8 @@ func result(o approvals.Outcome) string {
 		return "not run: " + note
 	case o.Signal != "":
 		return "ended by SIG" + strings.TrimPrefix(o.Signal, "SIG")
+	case o.Open():
+		return note
 	case !o.OK && (note == "" || note == "failed"):
 		return "failed"
 	case !o.OK:

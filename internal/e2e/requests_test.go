@@ -331,7 +331,7 @@ func TestD03B18HistoryIsCutAndOutlivesTheBot(t *testing.T) {
 		!strings.HasPrefix(texts[2], "tool: ") || texts[3] != "assistant: the end" || !strings.Contains(texts[4], "and now?") {
 		t.Fatalf("the history is %.3000q", texts)
 	}
-	if got := texts[2]; !strings.Contains(got, strings.Repeat("x", 4000)+"...[truncated]") || strings.Contains(got, strings.Repeat("x", 4001)) {
+	if got := texts[2]; !strings.Contains(got, strings.Repeat("x", 2000)+`\n[... 996000 bytes left out ...]\n`+strings.Repeat("x", 2000)) || strings.Contains(got, strings.Repeat("x", 2001)) {
 		t.Errorf("the result in the history has %d bytes and ends %q", len(got), got[max(0, len(got)-300):])
 	}
 }

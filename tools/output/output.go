@@ -41,6 +41,8 @@ const (
 	memoryLimit = 64 << 10
 	// DefaultShared is how many bytes of one call's output the store keeps, before compression.
 	DefaultShared = 8 << 20
+	// maxEnds is how many bytes of an output's beginning and end are held for people.
+	maxEnds = 64 << 10
 )
 
 // Cleaner removes secrets from text that arrives in pieces.
@@ -153,7 +155,7 @@ func (l *Log) folder(thread string) string { return filepath.Join(l.cfg.Dir, thr
 // Begin starts storing the output of a call. The caller must call Keep or Drop.
 func (l *Log) Begin(thread, call string) *Writer {
 	w := &Writer{l: l, thread: thread, dir: l.folder(thread), ref: Ref{ID: "out-" + shortHash(thread, call),
-		Readable: l.cfg.Readable == nil || l.cfg.Readable()}, cleaners: map[tools.EventKind]Cleaner{}}
+		Readable: l.cfg.Readable == nil || l.cfg.Readable()}, cleaners: map[tools.EventKind]Cleaner{}, ends: truncate.Halves(maxEnds)}
 	w.ref.Path = filepath.Join(w.dir, w.ref.ID+".txt")
 	if l.cfg.DB != nil {
 		// Another replica may have stored output of the same call. The store says which attempt
@@ -173,6 +175,9 @@ type Writer struct {
 	dir      string
 	ref      Ref
 	cleaners map[tools.EventKind]Cleaner
+	ends     *truncate.Writer
+	layout   layout
+	open     bool // the last line has no end yet
 	pending  []byte
 	file     *os.File
 	err      error
@@ -188,10 +193,11 @@ func (w *Writer) Event(e tools.Event) {
 		c = w.l.cfg.Cleaner()
 		w.cleaners[e.Kind] = c
 	}
-	w.write(c.Write(e.Text))
+	w.write(e.Kind, c.Write(e.Text))
 }
 
-func (w *Writer) write(text string) {
+func (w *Writer) write(kind tools.EventKind, text string) {
+	_, _ = w.ends.Write([]byte(text)) // never fails
 	if room := w.l.cfg.Max - w.ref.Bytes; int64(len(text)) > room {
 		w.ref.Dropped += int64(len(text)) - room
 		text = text[:room]
@@ -200,7 +206,14 @@ func (w *Writer) write(text string) {
 		return
 	}
 	w.ref.Bytes += int64(len(text))
+	if w.open { // the rest of a line that was counted
+		w.ref.Lines--
+	}
 	w.ref.Lines += int64(strings.Count(text, "\n"))
+	if w.open = !strings.HasSuffix(text, "\n"); w.open {
+		w.ref.Lines++
+	}
+	w.layout.add(kind, len(text))
 	w.pending = append(w.pending, text...)
 	if len(w.pending) >= memoryLimit {
 		w.flush()
@@ -238,6 +251,32 @@ func (w *Writer) Bytes() int64 {
 	return w.ref.Bytes + w.ref.Dropped
 }
 
+// Ends are the beginning and the end of an output, for people.
+type Ends struct {
+	Head, Tail   string // Tail is empty if Head is all of it
+	Bytes, Lines int64  // of all of it, also of what is not kept
+}
+
+// Ends ends the output and returns both ends of it. The caller must call Keep or Drop all the same.
+func (w *Writer) Ends() Ends {
+	if w == nil {
+		return Ends{}
+	}
+	w.finish()
+	var e Ends
+	e.Head, e.Tail, e.Bytes, e.Lines = w.ends.Ends()
+	return e
+}
+
+// finish writes what the cleaners hold back.
+func (w *Writer) finish() {
+	for _, k := range []tools.EventKind{tools.Stdout, tools.Stderr} {
+		if c := w.cleaners[k]; c != nil {
+			w.write(k, c.Flush())
+		}
+	}
+}
+
 // Keep is KeepContext without a context.
 func (w *Writer) Keep(full string) (Ref, error) {
 	return w.KeepContext(context.Background(), full)
@@ -250,11 +289,7 @@ func (w *Writer) KeepContext(ctx context.Context, full string) (Ref, error) {
 	if full != "" && w.Bytes() == 0 {
 		w.Event(tools.Event{Kind: tools.Stdout, Text: full})
 	}
-	for _, k := range []tools.EventKind{tools.Stdout, tools.Stderr} {
-		if c := w.cleaners[k]; c != nil {
-			w.write(c.Flush())
-		}
-	}
+	w.finish()
 	if w.Bytes() == 0 {
 		return Ref{}, errors.New("output: there is none")
 	}
@@ -264,6 +299,10 @@ func (w *Writer) KeepContext(ctx context.Context, full string) (Ref, error) {
 	}
 	if w.err != nil && w.ref.Bytes == 0 {
 		return Ref{}, fmt.Errorf("output: it could not be kept: %w", w.err)
+	}
+	w.layout.Dropped = w.ref.Dropped
+	if err := w.layout.save(w.ref.Path); err != nil {
+		return Ref{}, fmt.Errorf("output: it could not be kept: %w", err)
 	}
 	if w.l.cfg.DB != nil {
 		w.share(ctx)
@@ -291,37 +330,49 @@ func (l *Log) Open(thread, id string) (io.ReadCloser, int64, error) {
 // bytes: all of it if this replica kept it, otherwise what the store has. ctx is not needed for
 // reading afterwards.
 func (l *Log) OpenContext(ctx context.Context, thread, id string) (io.ReadCloser, int64, error) {
-	f, size, _, err := l.open(ctx, thread, id)
-	return f, size, err
+	o, err := l.open(ctx, thread, id)
+	return o.ReadCloser, o.size, err
 }
 
-func (l *Log) open(ctx context.Context, thread, id string) (f io.ReadCloser, size int64, cut bool, err error) {
+// opened is an output that is read.
+type opened struct {
+	io.ReadCloser
+	size   int64
+	cut    bool // only the beginning and the end
+	layout layout
+}
+
+func (l *Log) open(ctx context.Context, thread, id string) (o opened, err error) {
 	if !idForm.MatchString(id) {
-		return nil, 0, false, ErrNone
+		return o, ErrNone
 	}
 	if l.cfg.DB != nil {
-		if f, size, cut, err = l.openShared(ctx, thread, id); !errors.Is(err, ErrNone) {
-			return f, size, cut, err
+		if o, err = l.openShared(ctx, thread, id); !errors.Is(err, ErrNone) {
+			return o, err
 		}
 	}
-	f, size, err = l.openFile(thread, id+".txt")
-	return f, size, false, err
+	return l.openFile(thread, id+".txt")
 }
 
-func (l *Log) openFile(thread, name string) (io.ReadCloser, int64, error) {
-	f, err := os.Open(filepath.Join(l.folder(thread), name))
+func (l *Log) openFile(thread, name string) (o opened, err error) {
+	path := filepath.Join(l.folder(thread), name)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, ErrNone
+		return o, ErrNone
 	}
 	if err != nil {
-		return nil, 0, err
+		return o, err
 	}
 	st, err := f.Stat()
+	if err == nil {
+		o.layout, err = loadLayout(path)
+	}
 	if err != nil {
 		_ = f.Close()
-		return nil, 0, err
+		return o, err
 	}
-	return f, st.Size(), nil
+	o.ReadCloser, o.size = f, st.Size()
+	return o, nil
 }
 
 // Text is TextContext without a context.
@@ -332,17 +383,17 @@ func (l *Log) Text(thread, id string, maxBytes int) (text string, cut bool, err 
 // TextContext returns an output as text of at most maxBytes: its beginning and end if it is longer,
 // or if the store has no more.
 func (l *Log) TextContext(ctx context.Context, thread, id string, maxBytes int) (text string, cut bool, err error) {
-	f, _, ends, err := l.open(ctx, thread, id)
+	o, err := l.open(ctx, thread, id)
 	if err != nil {
 		return "", false, err
 	}
-	defer func() { _ = f.Close() }()
+	defer func() { _ = o.Close() }()
 	w := truncate.Halves(maxBytes)
-	if _, err := io.Copy(w, f); err != nil {
+	if _, err := io.Copy(w, o); err != nil {
 		return "", false, err
 	}
 	text, where := w.Text()
-	return text, ends || where != "", nil
+	return text, o.cut || where != "", nil
 }
 
 // Prune deletes output that was kept before a time: this replica's files and empty folders, and the
@@ -379,7 +430,7 @@ func (l *Log) pruneFiles(ctx context.Context, before time.Time) (int, error) {
 			return n, err
 		}
 		for _, f := range files {
-			if st, err := f.Info(); err == nil && st.ModTime().Before(before) && os.Remove(filepath.Join(dir, f.Name())) == nil {
+			if st, err := f.Info(); err == nil && st.ModTime().Before(before) && os.Remove(filepath.Join(dir, f.Name())) == nil && strings.HasSuffix(f.Name(), ".txt") {
 				n++
 			}
 		}

@@ -36,6 +36,7 @@ type head struct {
 	Parts    uint64    `json:"parts"`
 	Bytes    int64     `json:"bytes"`          // of the text
 	EndsOnly bool      `json:"ends,omitempty"` // only the beginning and the end
+	Layout   layout    `json:"layout,omitzero"`
 }
 
 // ageRow is what Prune must know about an attempt.
@@ -73,6 +74,7 @@ func (w *Writer) share(ctx context.Context) {
 	w.ref.LocalOnly = true
 	alone := filepath.Join(w.dir, w.ref.ID+".txt")
 	if os.Rename(w.ref.Path, alone) == nil {
+		_ = os.Rename(layoutPath(w.ref.Path), layoutPath(alone)) // often there is none
 		w.ref.Path = alone
 	}
 }
@@ -85,7 +87,7 @@ func (w *Writer) put(ctx context.Context) (head, error) {
 		return head{}, err
 	}
 	defer func() { _ = f.Close() }()
-	h := head{Attempt: w.attempt, At: w.l.cfg.Now().UTC()}
+	h := head{Attempt: w.attempt, At: w.l.cfg.Now().UTC(), Layout: w.layout.shared()}
 	var packed partWriter
 	z, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
 	if err != nil {
@@ -242,24 +244,24 @@ func lineBoundary(f *os.File, from, to int64, last bool) (at int64, line bool, e
 
 // openShared opens the attempt that counts: this replica's file if it is its own, otherwise the
 // rows.
-func (l *Log) openShared(ctx context.Context, thread, id string) (io.ReadCloser, int64, bool, error) {
+func (l *Log) openShared(ctx context.Context, thread, id string) (o opened, err error) {
 	name := threadLabel(thread)
 	var h head
 	find := func(tx store.Tx) (ok bool) {
 		h, ok = store.Load[head](tx, headKey(name, id))
 		return ok
 	}
-	err := l.cfg.DB.View(ctx, func(tx store.Tx) error {
+	err = l.cfg.DB.View(ctx, func(tx store.Tx) error {
 		if !find(tx) {
 			return ErrNone
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, 0, false, err
+		return o, err
 	}
-	if f, size, err := l.openFile(thread, id+"."+h.Attempt+".txt"); err == nil {
-		return f, size, false, nil
+	if o, err := l.openFile(thread, id+"."+h.Attempt+".txt"); err == nil {
+		return o, nil
 	}
 	var parts []io.Reader
 	err = l.cfg.DB.View(ctx, func(tx store.Tx) error {
@@ -277,13 +279,13 @@ func (l *Log) openShared(ctx context.Context, thread, id string) (io.ReadCloser,
 		return nil
 	})
 	if err != nil {
-		return nil, 0, false, err
+		return o, err
 	}
 	z, err := gzip.NewReader(io.MultiReader(parts...))
 	if err != nil {
-		return nil, 0, false, fmt.Errorf("output: %s is damaged in the store: %w", id, err)
+		return o, fmt.Errorf("output: %s is damaged in the store: %w", id, err)
 	}
-	return z, h.Bytes, h.EndsOnly, nil
+	return opened{z, h.Bytes, h.EndsOnly, h.Layout}, nil
 }
 
 // pruneShared deletes stored output from before a time, in batches.

@@ -109,7 +109,7 @@ func (k *call) runMerged(ctx context.Context, sink tools.Sink) (tools.Result, er
 			return tools.Result{}, err
 		}
 	}
-	both := &headTail{truncate.NewWriter(), out}
+	both := &capture{truncate.NewWriter(), tools.Stdout, out}
 	spec := k.spec()
 	spec.Stdout, spec.Stderr = both, both
 	res, end, err := k.run(ctx, wctx, spec, out)
@@ -120,7 +120,7 @@ func (k *call) runMerged(ctx context.Context, sink tools.Sink) (tools.Result, er
 }
 
 // mergedResult reports a process with a single stream; wctx ended with the wait for it.
-func (k *call) mergedResult(wctx context.Context, res backend.Result, end ending, both *headTail, out *stream) (tools.Result, error) {
+func (k *call) mergedResult(wctx context.Context, res backend.Result, end ending, both *capture, out *stream) (tools.Result, error) {
 	out.flush()
 	text, where := both.Text()
 	if tried := k.deniedAttempt(res, text); tried != "" {
@@ -134,7 +134,7 @@ func (k *call) mergedResult(wctx context.Context, res backend.Result, end ending
 		return k.leftRunning(), nil
 	case res.Killed && errors.Is(context.Cause(wctx), errTimeout):
 		out.event(tools.Completed, "timeout")
-		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))
+		return tools.Result{Cut: where}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))
 	case res.Killed:
 		text = strings.TrimRight(text, "\n") + "\n[stopped: the command was killed with everything it had started]"
 		out.event(tools.Completed, "stopped")
@@ -153,16 +153,4 @@ func (k *call) mergedResult(wctx context.Context, res backend.Result, end ending
 		r.Why = fmt.Sprintf("exit code %d", res.Code)
 	}
 	return r, nil
-}
-
-// headTail keeps both ends of a stream and passes all of it on.
-type headTail struct {
-	*truncate.Writer
-	out *stream
-}
-
-// Write implements io.Writer.
-func (p *headTail) Write(b []byte) (int, error) {
-	p.out.bytes(tools.Stdout, b)
-	return p.Writer.Write(b)
 }

@@ -101,9 +101,9 @@ func (k *call) paneResult(ctx context.Context, p session.Pane, made string, o tm
 		}
 		out.event(tools.Completed, "timeout")
 		if k.t.cfg.Once {
-			return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, k.interrupt(ctx, p)+"; allow more time", stdout, stderr))
+			return tools.Result{Cut: cutAt(stdout, stderr)}, tools.Failed("%s", timeoutMessage(k.wait.limit, k.interrupt(ctx, p)+"; allow more time", stdout, stderr))
 		}
-		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "is still running in pane "+p.ID()+
+		return tools.Result{Cut: cutAt(stdout, stderr)}, tools.Failed("%s", timeoutMessage(k.wait.limit, "is still running in pane "+p.ID()+
 			"; look at it with capture-pane, or stop it with send-keys and C-c", stdout, stderr))
 	case tmux.Cancelled:
 		return k.stopInPane(ctx, p, o, out)
@@ -285,17 +285,13 @@ func timeoutMessage(limit time.Duration, what, stdout, stderr string) string {
 	fmt.Fprintf(&s, "command timed out after %s (timeout) and %s", limit, what)
 	for _, o := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}} {
 		if o.text != "" {
-			fmt.Fprintf(&s, "\n%s so far:\n%s", o.name, tools.TruncateHead(o.text, 1000))
+			fmt.Fprintf(&s, "\n%s so far:\n%s", o.name, o.text)
 		}
 	}
 	return s.String()
 }
 
-// shorten cuts a captured stream for the model. If bytes were dropped, the head alone is longer
-// than the limit.
+// shorten cuts a captured stream for the model.
 func shorten(c tmux.Captured) string {
-	if c.Dropped() > 0 {
-		return tools.TruncateHead(string(c.Head), maxOutput)
-	}
-	return tools.TruncateHead(c.String(), maxOutput)
+	return tools.Ends(string(c.Head), string(c.Tail), c.Dropped(), maxOutput)
 }

@@ -18,6 +18,7 @@ import (
 	"countersign/targets/lock"
 	"countersign/targets/tmux"
 	"countersign/tools"
+	"countersign/tools/truncate"
 )
 
 // runProcess runs the command as a separate process.
@@ -28,8 +29,7 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errTimeout)
 	defer cancel()
 	led := k.followLinks(wctx, out, cancel)
-	stdout := &headWriter{kind: tools.Stdout, out: out}
-	stderr := &headWriter{kind: tools.Stderr, out: out}
+	stdout, stderr := newCapture(tools.Stdout, out), newCapture(tools.Stderr, out)
 	if !k.read { // only the directory matters to a read, and Start checks it
 		if err := k.checkUnchanged(wctx); err != nil {
 			return tools.Result{}, err
@@ -114,7 +114,7 @@ func (k *call) processResult(ctx, wctx context.Context, res backend.Result, end 
 		} else if k.t.cfg.Sessions != nil {
 			how = `use "wait": false to run it in a pane`
 		}
-		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
+		return tools.Result{Cut: cutAt(so, se)}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
 	case res.Killed:
 		r := result{Stdout: so, Stderr: se, State: "stopped",
 			Notice: "The command was killed with everything it had started, because somebody said stop. What it had done until then stays done."}
@@ -287,9 +287,6 @@ func (t *tool) noTerminalNotice(thread string) string {
 	return t.cfg.Notice
 }
 
-// maxShown is how many characters of each stream a pane shows of a command that ran outside it.
-const maxShown = 2000
-
 // showInPane shows people at the pane what ran outside it, after the result is known. It is a
 // courtesy: the thread has the result, so errors are ignored.
 func (k *call) showInPane(ctx context.Context, stdout, stderr string) {
@@ -303,9 +300,9 @@ func (k *call) showInPane(ctx context.Context, stdout, stderr string) {
 		if err != nil {
 			return
 		}
-		text := "(beside this shell) $ " + k.args.Command + "\n" + tools.TruncateHead(stdout, maxShown)
+		text := "(beside this shell) $ " + k.args.Command + "\n" + stdout
 		if stderr != "" {
-			text = strings.TrimRight(text, "\n") + "\n" + tools.TruncateHead(stderr, maxShown)
+			text = strings.TrimRight(text, "\n") + "\n" + stderr
 		}
 		_ = p.Show(ctx, text) // see above
 	})
@@ -374,29 +371,24 @@ func saysRefused(printed string) bool {
 	return slices.ContainsFunc([]string{"permission denied", "not permitted", "read-only file system"}, func(s string) bool { return strings.Contains(printed, s) })
 }
 
-// headWriter keeps the head of a stream and passes all of it on.
-type headWriter struct {
+// capture keeps both ends of a stream and passes all of it on.
+type capture struct {
+	*truncate.Writer
 	kind tools.EventKind
 	out  *stream
-
-	mu    sync.Mutex
-	kept  []byte
-	total int64
 }
 
-func (h *headWriter) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	if room := keepOutput/2 - len(h.kept); room > 0 {
-		h.kept = append(h.kept, b[:min(room, len(b))]...)
-	}
-	h.total += int64(len(b))
-	h.mu.Unlock()
-	h.out.bytes(h.kind, b)
-	return len(b), nil
+func newCapture(kind tools.EventKind, out *stream) *capture {
+	return &capture{truncate.Halves(keepOutput), kind, out}
 }
 
-func (h *headWriter) captured() tmux.Captured {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return tmux.Captured{Head: h.kept, Total: h.total}
+// Write implements io.Writer.
+func (c *capture) Write(b []byte) (int, error) {
+	c.out.bytes(c.kind, b)
+	return c.Writer.Write(b)
+}
+
+func (c *capture) captured() tmux.Captured {
+	head, tail, size, _ := c.Ends()
+	return tmux.Captured{Head: []byte(head), Tail: []byte(tail), Total: size}
 }

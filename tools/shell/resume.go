@@ -78,7 +78,7 @@ func (t *tool) resumeMerged(ctx context.Context, c tools.Call, sink tools.Sink) 
 	}
 	out := newStream(sink)
 	defer out.close()
-	both := &headTail{truncate.NewWriter(), out}
+	both := &capture{truncate.NewWriter(), tools.Stdout, out}
 	return k.follow(ctx, backend.Spec{Stdout: both}, out, func(wctx context.Context, res backend.Result, end ending) (tools.Result, error) {
 		return k.mergedResult(wctx, res, end, both, out)
 	})
@@ -138,7 +138,7 @@ func (k *call) until(began time.Time) time.Time {
 func (k *call) resumeProcess(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 	out := newStream(sink)
 	defer out.close()
-	stdout, stderr := &headWriter{kind: tools.Stdout, out: out}, &headWriter{kind: tools.Stderr, out: out}
+	stdout, stderr := newCapture(tools.Stdout, out), newCapture(tools.Stderr, out)
 	return k.follow(ctx, backend.Spec{Stdout: stdout, Stderr: stderr}, out, func(wctx context.Context, res backend.Result, end ending) (tools.Result, error) {
 		out.flush()
 		return k.processResult(ctx, wctx, res, end, shorten(stdout.captured()), shorten(stderr.captured()), out)

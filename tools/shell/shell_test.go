@@ -267,8 +267,12 @@ func TestB34OutputIsCutByCharacters(t *testing.T) {
 		}, nil
 	}
 	r := parse(t, w.run(call("yes")))
-	if r.Stdout != strings.Repeat("é", 4000)+"...[truncated]" || r.Stderr != strings.Repeat("€", 4000)+"...[truncated]" {
-		t.Errorf("%d and %d characters", len([]rune(r.Stdout)), len([]rune(r.Stderr)))
+	half := func(s string) string { return strings.Repeat(s, 2000) }
+	if r.Stdout != half("é")+"\n[... 12000 bytes left out ...]\n"+half("é") {
+		t.Errorf("%q", r.Stdout)
+	}
+	if left := 1<<30 - 6000 - 3; r.Stderr != half("€")+fmt.Sprintf("\n[... %d bytes left out ...]\nend", left) {
+		t.Errorf("%q", r.Stderr)
 	}
 }
 
@@ -479,7 +483,10 @@ func TestPlainTargetCutsStreams(t *testing.T) {
 	out := toolstest.Run(t.Context(), t, plainLocal(t), "run_shell",
 		call(`i=0; while [ $i -lt 10000 ]; do printf é; printf ü >&2; i=$((i+1)); done`))
 	r := parse(t, out)
-	if r.Stdout != strings.Repeat("é", 4000)+"...[truncated]" || r.Stderr != strings.Repeat("ü", 4000)+"...[truncated]" {
+	ends := func(s string) string {
+		return strings.Repeat(s, 2000) + "\n[... 12000 bytes left out ...]\n" + strings.Repeat(s, 2000)
+	}
+	if r.Stdout != ends("é") || r.Stderr != ends("ü") {
 		t.Errorf("%d and %d characters", len([]rune(r.Stdout)), len([]rune(r.Stderr)))
 	}
 }

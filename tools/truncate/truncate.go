@@ -151,6 +151,23 @@ func (w *Writer) Text() (kept, cut string) {
 	return head + mark + end, cut
 }
 
+// Ends returns the beginning and the end of what was written, as far as they were kept, and how many
+// bytes and lines there were; a last line without its newline counts. tail is empty if head is complete.
+func (w *Writer) Ends() (head, tail string, size, lines int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.head
+	if w.overflowed {
+		end, _ := lastLines(w.tail, w.tailBytes, w.tailLines)
+		tail, last = string(end), end
+	}
+	lines = w.lines
+	if len(last) > 0 && last[len(last)-1] != '\n' {
+		lines++
+	}
+	return string(w.head), tail, w.bytes, lines
+}
+
 // lastLines returns the end of b: at most n bytes and lines lines.
 func lastLines(b []byte, n, lines int) (end []byte, byLines bool) {
 	if len(b) > n {

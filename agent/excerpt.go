@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"countersign/approvals"
+	"countersign/approvals/argv"
+	"countersign/tools/output"
+)
+
+// Limits on how much of an output is posted. The rest is in the terminal, and kept.
+const (
+	shownLines = 20
+	shownBytes = 2400
+)
+
+// excerpt is what people are shown of an output.
+type excerpt struct {
+	text string
+	said string // which part of it that is; "" if it is all of it
+}
+
+// newExcerpt returns the end of an output, or its beginning, in whole lines if one fits.
+func newExcerpt(e output.Ends, first bool) excerpt {
+	src, cut := e.Head, e.Tail != ""
+	if cut && !first {
+		src = e.Tail
+	}
+	text := strings.ToValidUTF8(onScreen(src), "\uFFFD")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	switch n := len(lines); {
+	case !cut && n <= shownLines && len(text) <= shownBytes:
+		return excerpt{text: strings.TrimRight(text, "\n")}
+	case !cut || n == 1:
+	case first && !strings.HasSuffix(src, "\n"):
+		lines = lines[:n-1]
+	case !first: // what is kept of the end begins anywhere
+		lines = lines[1:]
+	}
+	if !first {
+		slices.Reverse(lines)
+	}
+	n, size := 0, 0
+	for n < min(shownLines, len(lines)) && size+len(lines[n]) < shownBytes {
+		size += len(lines[n]) + 1
+		n++
+	}
+	if n == 0 {
+		part := lines[0]
+		if first {
+			part = strings.ToValidUTF8(part[:min(len(part), shownBytes)], "") + "…"
+		} else {
+			part = "…" + lastBytes(part, shownBytes)
+		}
+		return excerpt{part, sayPart(first, e)}
+	}
+	lines = slices.Clone(lines[:n])
+	if !first {
+		slices.Reverse(lines)
+	}
+	return excerpt{strings.Join(lines, "\n"), sayLines(first, n, e)}
+}
+
+// onScreen is an output as a terminal shows it: without colours, and without what was written
+// over after a carriage return, as progress bars do. Other sequences stay, and are seen.
+func onScreen(s string) string {
+	if strings.ContainsRune(s, '\x1b') {
+		s = colours.ReplaceAllString(s, "")
+	}
+	if !strings.ContainsRune(s, '\r') {
+		return s
+	}
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		l = strings.TrimRight(l, "\r")
+		lines[i] = l[strings.LastIndexByte(l, '\r')+1:]
+	}
+	return strings.Join(lines, "\n")
+}
+
+// colours are the sequences that set colours, attributes and character sets, show the cursor, or erase to the end
+// of the line (ECMA-48, 8.3.117 and 8.3.41; ECMA-35), as programs send them with each line.
+var colours = regexp.MustCompile(`\x1b\[[0-9;:]*[mK]|\x1b[()][0B]\x0f?|\x1b\[\?25[hl]`)
+
+// startsWithBest reports whether what matters of an action's output is its beginning: of what a tool answers, of
+// a table, whose first line names the columns, and of what is sorted.
+func startsWithBest(a approvals.Action) bool {
+	if a.Kind != approvals.KindShell {
+		return true
+	}
+	cmds, ok := argv.ParsePipe(string(a.Bytes))
+	if !ok {
+		return false
+	}
+	for _, c := range slices.Backward(cmds) {
+		words, _, ok := argv.Unwrap(c.Argv)
+		if !ok {
+			return false
+		}
+		args := make([]string, 0, len(words))
+		for _, w := range words[1:] {
+			args = append(args, w.Text)
+		}
+		name := argv.Program(words[0].Text)
+		if filters[name] {
+			continue // in the order of its input
+		}
+		return sorts(name, args)
+	}
+	return false
+}
+
+// filters are programs that keep the order of their input.
+var filters = map[string]bool{"grep": true, "egrep": true, "fgrep": true, "awk": true, "sed": true, "cut": true, "column": true, "cat": true, "nl": true, "tr": true, "uniq": true, "less": true, "more": true}
+
+// sorts reports whether a program puts first what matters.
+func sorts(name string, args []string) bool {
+	has := func(any ...string) bool {
+		return slices.ContainsFunc(args, func(s string) bool { return slices.Contains(any, s) })
+	}
+	switch name {
+	case "sort", "head", "top", "htop", "ls", "ps", "df", "last", "lastb", "ss", "netstat", "lsof", "free":
+		return true
+	case "journalctl":
+		return has("-r", "--reverse")
+	case "git":
+		return has("log", "reflog", "show", "diff", "status", "branch", "tag")
+	case "docker", "podman", "kubectl":
+		return has("ps", "images", "get", "top", "container", "image") && !has("logs")
+	case "systemctl":
+		return has("list-units", "list-timers", "list-unit-files", "list-sockets")
+	}
+	return false
+}
+
+// sayLines says which lines of an output are shown.
+func sayLines(first bool, n int, e output.Ends) string {
+	which := "last"
+	if first {
+		which = "first"
+	}
+	if n == 1 {
+		return fmt.Sprintf("The %s line of %s.", which, thousands(e.Lines))
+	}
+	return fmt.Sprintf("The %s %d of %s lines.", which, n, thousands(e.Lines))
+}
+
+// sayPart says that a part of one line is shown.
+func sayPart(first bool, e output.Ends) string {
+	which := "end"
+	if first {
+		which = "beginning"
+	}
+	lines := "lines"
+	if e.Lines == 1 {
+		lines = "line"
+	}
+	return fmt.Sprintf("The %s of %s %s, %s bytes.", which, thousands(e.Lines), lines, thousands(e.Bytes))
+}
