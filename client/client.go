@@ -35,8 +35,9 @@ const (
 	patience = 30 * time.Second
 	// waits is how long one request waits for news of a call.
 	waits = 25 * time.Second
-	// away is how long a bot may not answer, as while another replica takes over.
-	away = time.Minute
+	// away is how long a bot may not answer, as while another replica takes over. Agents wait a minute for a tool,
+	// and then they read nothing of why.
+	away = 45 * time.Second
 	// again is the pause before a request is sent again.
 	again = 300 * time.Millisecond
 )
@@ -211,13 +212,13 @@ type Result struct {
 	Request string `json:"request"` // that it waits for, or waited
 	// ExitCode is the command's; nil if it was not run, or nobody knows how it ended.
 	ExitCode *int   `json:"exit_code"`
-	Stdout   string `json:"stdout"` // its end, where Kept is not empty
+	Stdout   string `json:"stdout"` // its beginning and its end, where Kept is not empty: [Call.Follow] has all of it
 	Stderr   string `json:"stderr"`
-	Result   string `json:"result"` // of a tool
-	Kept     string `json:"kept"`   // the id of the whole output
-	Failed   bool   `json:"failed"` // or it was not run
-	Unknown  bool   `json:"unknown"`
-	Note     string `json:"note"` // why it was not run, or why nobody knows how it ended
+	Result   string `json:"result"`  // of a tool
+	Kept     string `json:"kept"`    // the id of the whole output
+	Failed   bool   `json:"failed"`  // or it was not run
+	Unknown  bool   `json:"unknown"` // it began, and has no exit code
+	Note     string `json:"note"`    // why it was not run, or why it has no exit code
 	// Allowed, Command and Digest answer a program that runs its own shell: it may run Command, whose
 	// SHA-256 is Digest. What is stored of a command has no secrets.
 	Allowed bool   `json:"allowed"`
@@ -246,14 +247,38 @@ func (c *Client) Start(ctx context.Context, r Request) (*Call, error) {
 		r.Key = NewKey()
 	}
 	var out Result
+	maybe := false
 	err := c.patiently(ctx, func() error {
-		return c.Do(ctx, http.MethodPost, "/calls?wait=1", r, &out, nil)
+		err := c.Do(ctx, http.MethodPost, "/calls?wait=1", r, &out, nil)
+		var no *Error
+		var dial *net.OpError
+		refused := errors.As(err, &no) && no.Status < http.StatusInternalServerError || errors.As(err, &dial) && dial.Op == "dial"
+		maybe = maybe || err != nil && !refused
+		return err
 	})
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		return &Call{c, out}, nil
+	case maybe:
+		return nil, &UncertainError{r.Key, err}
 	}
-	return &Call{c, out}, nil
+	return nil, err
 }
+
+// UncertainError says that a bot was lost before it answered, so that a call may have begun. The same request with
+// Key tells what became of it.
+type UncertainError struct {
+	Key   string
+	Cause error
+}
+
+// Error implements error.
+func (e *UncertainError) Error() string {
+	return fmt.Sprintf("it may have begun (%v); ask again with the key %s, which runs it once", e.Cause, e.Key)
+}
+
+// Unwrap returns the cause.
+func (e *UncertainError) Unwrap() error { return e.Cause }
 
 // patiently tries a request that changes nothing when it is repeated.
 func (c *Client) patiently(ctx context.Context, try func() error) error {
@@ -317,15 +342,15 @@ func (k *Call) Withdraw(ctx context.Context) error {
 	})
 }
 
-// Output is a piece of what a command prints.
+// Output is a piece of what a command prints: any bytes.
 type Output struct {
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
 	End    bool   `json:"end"` // the pieces before are all of it
 }
 
-// Follow passes on what the command prints while it runs, from its beginning. whole says that this
-// was all of it; otherwise the [Result] has more, for example because another replica runs it.
+// Follow passes on what the command prints while it runs, or has printed, from its beginning and byte for byte, but
+// for secrets. whole says that this was all of it; otherwise the rest wasn't kept, or the connection broke off.
 func (k *Call) Follow(ctx context.Context, pass func(Output)) (whole bool, err error) {
 	res, err := k.c.send(ctx, http.MethodGet, "/calls/"+url.PathEscape(k.Begun.ID)+"/output", nil, nil)
 	if err != nil {
@@ -333,7 +358,11 @@ func (k *Call) Follow(ctx context.Context, pass func(Output)) (whole bool, err e
 	}
 	defer func() { _ = res.Body.Close() }()
 	for d := json.NewDecoder(res.Body); ; {
-		var p Output
+		var p struct {
+			Output
+			StdoutBytes []byte `json:"stdout_bytes"` // in place of text that JSON can't have
+			StderrBytes []byte `json:"stderr_bytes"`
+		}
 		switch err := d.Decode(&p); {
 		case errors.Is(err, io.EOF):
 			return whole, nil
@@ -341,7 +370,9 @@ func (k *Call) Follow(ctx context.Context, pass func(Output)) (whole bool, err e
 			return false, err
 		}
 		if whole = p.End; !whole {
-			pass(p)
+			p.Stdout += string(p.StdoutBytes)
+			p.Stderr += string(p.StderrBytes)
+			pass(p.Output)
 		}
 	}
 }

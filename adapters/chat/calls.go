@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+	"unicode/utf8"
 )
 
 // Asking is what a program, or a person at a keyboard, asks for over an API: a command on a target,
@@ -48,12 +49,30 @@ type Called struct {
 	Executed
 }
 
-// Output is a piece of what a command prints while it runs.
+// Output is a piece of what a command prints.
 type Output struct {
-	Stdout string `json:"stdout,omitempty"`
-	Stderr string `json:"stderr,omitempty"`
+	Stdout, Stderr string // any bytes
 	// End says that the pieces before it are all that the command has printed.
-	End bool `json:"end,omitempty"`
+	End bool
+}
+
+// MarshalJSON implements json.Marshaler. A piece that isn't valid UTF-8 is in base64, since JSON has no such text.
+func (o Output) MarshalJSON() ([]byte, error) {
+	var p struct {
+		Stdout      string `json:"stdout,omitempty"`
+		Stderr      string `json:"stderr,omitempty"`
+		StdoutBytes []byte `json:"stdout_bytes,omitempty"`
+		StderrBytes []byte `json:"stderr_bytes,omitempty"`
+		End         bool   `json:"end,omitempty"`
+	}
+	p.End = o.End
+	if p.Stdout = o.Stdout; !utf8.ValidString(o.Stdout) {
+		p.Stdout, p.StdoutBytes = "", []byte(o.Stdout)
+	}
+	if p.Stderr = o.Stderr; !utf8.ValidString(o.Stderr) {
+		p.Stderr, p.StderrBytes = "", []byte(o.Stderr)
+	}
+	return json.Marshal(p)
 }
 
 // Callable is a tool that programs may call.
@@ -84,8 +103,8 @@ type Calls interface {
 	Open(ctx context.Context, by Asker) ([]Called, error)
 	// Withdraw takes back what waits, and stops what runs.
 	Withdraw(ctx context.Context, by Asker, id string) error
-	// Output passes on what the command prints, from its beginning, until it has ended or the context
-	// has. It passes nothing on where another process runs it.
+	// Output passes on what the command prints, or has printed, from its beginning, until it has ended or the
+	// context has. Without a last piece with End something is missing.
 	Output(ctx context.Context, by Asker, id string, pass func(Output) error) error
 	// Last is about the last command of a thread, whoever asked for it.
 	Last(ctx context.Context, thread ThreadID) (Executed, error)

@@ -18,6 +18,7 @@ import (
 	"countersign/approvals"
 	"countersign/store"
 	"countersign/store/aging"
+	"countersign/tools"
 )
 
 const (
@@ -53,8 +54,10 @@ type Config struct {
 	Tools  func() []chat.Callable
 	Redact func(string) string
 	Clean  func() Cleaner // takes secrets out of a stream
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Kept passes on the whole output of a call that has ended; see [output.Log.Streams].
+	Kept func(ctx context.Context, thread chat.ThreadID, id string, pass func(tools.Event) error) (whole bool, err error)
+	Now  func() time.Time
+	Log  *slog.Logger
 }
 
 // Cleaner takes secrets out of a text that comes in pieces.

@@ -15,6 +15,7 @@ import (
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/tools"
+	"countersign/tools/output"
 )
 
 // world is a bot of which only the beginnings of calls are real.
@@ -215,36 +216,89 @@ func TestSecretsStayOutOfTheConversationsTitle(t *testing.T) {
 	}
 }
 
-// Whoever looks at a running command's output gets it from its beginning, and learns whether that was
-// all.
+// Whoever looks at a running command's output gets it from its beginning. Whoever is too slow for what is held learns
+// that, and who isn't gets all of it, however long it is.
 func TestOutputIsStreamedFromItsBeginning(t *testing.T) {
 	w := newWorld(t)
 	hear, end := w.Begin("web:t", "c1")
 	hear(tools.Event{Kind: tools.Stdout, Text: "one\n"})
-	w.streams.mu.Lock()
-	s := w.streams.all[streamName("web:t", "c1")]
-	w.streams.mu.Unlock()
-	pieces, over, more := s.from(0)
+	s := w.stream("c1")
+	pieces, _, over, more := s.from(0)
 	if len(pieces) != 1 || pieces[0].Stdout != "one\n" || over {
 		t.Fatalf("%+v %v", pieces, over)
 	}
 	hear(tools.Event{Kind: tools.Stderr, Text: "two\n"})
 	<-more
 	end()
-	if pieces, over, _ = s.from(1); len(pieces) != 2 || pieces[0].Stderr != "two\n" || !pieces[1].End || !over {
+	if pieces, _, over, _ = s.from(1); len(pieces) != 1 || pieces[0].Stderr != "two\n" || !over {
 		t.Errorf("%+v %v", pieces, over)
 	}
 	if len(w.streams.all) != 0 {
 		t.Error("it is kept after its end")
 	}
 	hear, end = w.Begin("web:t", "c2")
-	s = w.streams.all[streamName("web:t", "c2")]
+	s = w.stream("c2")
+	n := 0
 	for range 10 {
-		hear(tools.Event{Kind: tools.Stdout, Text: strings.Repeat("x", maxHeld/5)})
+		hear(tools.Event{Kind: tools.Stdout, Text: strings.Repeat("x", maxHeld/3)})
+		pieces, missed, _, _ := s.from(n)
+		if n += len(pieces); missed || len(pieces) != 1 {
+			t.Fatalf("who listens misses something: %d pieces", len(pieces))
+		}
 	}
 	end()
-	if pieces, over, _ = s.from(0); len(pieces) != 0 || !over {
-		t.Errorf("a huge output: %d pieces, %v", len(pieces), over)
+	if _, missed, over, _ := s.from(0); !missed || !over {
+		t.Error("a late listener isn't told that the beginning is missing")
+	}
+}
+
+func (w *world) stream(call string) *stream {
+	w.streams.mu.Lock()
+	defer w.streams.mu.Unlock()
+	return w.streams.all[streamName("web:t", call)]
+}
+
+// What a command has printed that has ended comes from where it is kept, without what was passed on before.
+func TestOutputThatHasEndedIsTheOneThatWasKept(t *testing.T) {
+	w := newWorld(t)
+	kept := []tools.Event{{Kind: tools.Stdout, Text: "a\xff"}, {Kind: tools.Stderr, Text: "warning\n"}, {Kind: tools.Stdout, Text: "b"}}
+	whole := true
+	w.cfg.Kept = func(_ context.Context, thread chat.ThreadID, id string, pass func(tools.Event) error) (bool, error) {
+		if thread != "web:t" || id != "out-00000001" {
+			return false, output.ErrNone
+		}
+		for _, e := range kept {
+			if err := pass(e); err != nil {
+				return false, err
+			}
+		}
+		return whole, nil
+	}
+	get := func(x chat.Executed, out, errs int) (got chat.Output) {
+		t.Helper()
+		err := w.rest(t.Context(), chat.Called{Thread: "web:t", Executed: x}, out, errs, func(p chat.Output) error {
+			got = chat.Output{Stdout: got.Stdout + p.Stdout, Stderr: got.Stderr + p.Stderr, End: p.End}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := get(chat.Executed{Kept: "out-00000001", Stdout: "a..."}, 0, 0); got != (chat.Output{Stdout: "a\xffb", Stderr: "warning\n", End: true}) {
+		t.Errorf("%+v", got)
+	}
+	if got := get(chat.Executed{Kept: "out-00000001"}, 1, 3); got != (chat.Output{Stdout: "\xffb", Stderr: "ning\n", End: true}) {
+		t.Errorf("after some of it: %+v", got)
+	}
+	if got := get(chat.Executed{Stdout: "short", Stderr: "e"}, 2, 0); got != (chat.Output{Stdout: "ort", Stderr: "e", End: true}) {
+		t.Errorf("all of it is in the result: %+v", got)
+	}
+	if got := get(chat.Executed{Kept: "out-00000002"}, 0, 0); got.End {
+		t.Errorf("it expired: %+v", got)
+	}
+	if whole = false; get(chat.Executed{Kept: "out-00000001"}, 0, 0).End {
+		t.Error("a part of it is said to be all")
 	}
 }
 

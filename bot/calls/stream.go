@@ -2,14 +2,18 @@ package calls
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"countersign/adapters/chat"
 	"countersign/tools"
+	"countersign/tools/output"
 )
 
-// maxHeld is how much of a command's output is held for those who look at it while it runs, in bytes.
+// maxHeld is how much of a command's output is held for those who look at it while it runs, in bytes. Whoever is
+// slower gets the rest when it has ended.
 const maxHeld = 4 << 20
 
 // streams are what the commands print that this process runs.
@@ -23,9 +27,9 @@ type streams struct {
 // stream is what one command prints.
 type stream struct {
 	mu       sync.Mutex
-	pieces   []chat.Output
+	pieces   []chat.Output // the newest ones
+	base     int           // how many came before them
 	size     int
-	cut      bool // it is not all of it
 	ended    bool
 	more     chan struct{} // closed when there is more
 	out, err Cleaner
@@ -65,13 +69,13 @@ func (s *stream) event(e tools.Event) {
 func (s *stream) add(p chat.Output) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p == (chat.Output{}) || s.cut {
+	if p == (chat.Output{}) {
 		return
 	}
-	if s.size += len(p.Stdout) + len(p.Stderr); s.size > maxHeld {
-		s.cut, s.pieces = true, nil
-	} else {
-		s.pieces = append(s.pieces, p)
+	s.pieces, s.size = append(s.pieces, p), s.size+len(p.Stdout)+len(p.Stderr)
+	for s.size > maxHeld {
+		s.size -= len(s.pieces[0].Stdout) + len(s.pieces[0].Stderr)
+		s.pieces, s.base = s.pieces[1:], s.base+1
 	}
 	s.wake()
 }
@@ -89,46 +93,119 @@ func (s *stream) wake() {
 	s.more = make(chan struct{})
 }
 
-// from returns the pieces after n others.
-func (s *stream) from(n int) (pieces []chat.Output, over bool, more <-chan struct{}) {
+// from returns the pieces after n others. missed says that some of them are no longer held.
+func (s *stream) from(n int) (pieces []chat.Output, missed, over bool, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cut {
-		return nil, true, nil
+	if n < s.base {
+		return nil, true, s.ended, s.more
 	}
-	pieces = s.pieces[n:]
-	if s.ended {
-		pieces = append(slices.Clip(pieces), chat.Output{End: true})
+	return slices.Clip(s.pieces[n-s.base:]), false, s.ended, s.more
+}
+
+// follow passes on what a command prints until it ends. whole is false where whoever listens is too slow for what
+// is held.
+func (s *stream) follow(ctx context.Context, pass func(chat.Output) error) (whole bool, err error) {
+	for n := 0; ; {
+		pieces, missed, over, more := s.from(n)
+		if missed {
+			return false, nil
+		}
+		for _, p := range pieces {
+			if err := pass(p); err != nil {
+				return false, err
+			}
+		}
+		if n += len(pieces); over {
+			return true, nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
 	}
-	return pieces, s.ended, s.more
 }
 
 // Output implements [chat.Calls].
 func (c *Calls) Output(ctx context.Context, by chat.Asker, id string, pass func(chat.Output) error) error {
-	now, err := c.Wait(ctx, by, id, "", 0)
+	now, _, err := c.wait(ctx, by, id, "", 0)
+	for err == nil && (now.State == "" || now.State == chat.ExecWaiting) {
+		now, _, err = c.wait(ctx, by, id, now.State, waits)
+	}
 	if err != nil {
 		return err
 	}
 	c.streams.mu.Lock()
 	s := c.streams.all[streamName(now.Thread, now.Call)]
 	c.streams.mu.Unlock()
-	if s == nil || now.Call == "" {
-		return nil
-	}
-	for n := 0; ; {
-		pieces, over, more := s.from(n)
-		for _, p := range pieces {
-			if err := pass(p); err != nil {
-				return err
-			}
+	out, errs := 0, 0
+	if s != nil && now.Call != "" {
+		whole, err := s.follow(ctx, func(p chat.Output) error {
+			out, errs = out+len(p.Stdout), errs+len(p.Stderr)
+			return pass(p)
+		})
+		if err != nil {
+			return err
 		}
-		if n += len(pieces); over {
+		if whole {
+			return end(true, pass)
+		}
+	}
+	for now.State != chat.ExecDone {
+		if now, _, err = c.wait(ctx, by, id, now.State, waits); err != nil {
+			return err
+		}
+	}
+	return c.rest(ctx, now, out, errs, pass)
+}
+
+// rest passes on what a command has printed that has ended, but for so many bytes of each stream.
+func (c *Calls) rest(ctx context.Context, x chat.Called, out, errs int, pass func(chat.Output) error) error {
+	whole, err := c.kept(ctx, x, func(p chat.Output) error {
+		p.Stdout, p.Stderr = unseen(p.Stdout, &out), unseen(p.Stderr, &errs)
+		if p == (chat.Output{}) {
 			return nil
 		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return pass(p)
+	})
+	if err != nil {
+		return err
 	}
+	return end(whole && !x.Unknown, pass)
+}
+
+// waits is how long one look waits for news of a call whose output somebody wants.
+const waits = 30 * time.Second
+
+// end says that the pieces before are all, if they are.
+func end(whole bool, pass func(chat.Output) error) error {
+	if !whole {
+		return nil
+	}
+	return pass(chat.Output{End: true})
+}
+
+// unseen is what of a text comes after the n bytes that were passed on.
+func unseen(text string, n *int) string {
+	k := min(*n, len(text))
+	*n -= k
+	return text[k:]
+}
+
+// kept passes on what a command has printed that has ended. whole says that this was all.
+func (c *Calls) kept(ctx context.Context, x chat.Called, pass func(chat.Output) error) (whole bool, err error) {
+	if x.Kept == "" {
+		return true, pass(chat.Output{Stdout: x.Stdout, Stderr: x.Stderr})
+	}
+	whole, err = c.cfg.Kept(ctx, x.Thread, x.Kept, func(e tools.Event) error {
+		if e.Kind == tools.Stderr {
+			return pass(chat.Output{Stderr: e.Text})
+		}
+		return pass(chat.Output{Stdout: e.Text})
+	})
+	if errors.Is(err, output.ErrNone) {
+		return false, nil
+	}
+	return whole, err
 }

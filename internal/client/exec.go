@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 
@@ -19,8 +21,9 @@ import (
 
 // Exit codes of exec that are not the command's own.
 const (
-	execNotRun  = 125
+	execPartial = 123
 	execUnknown = 124
+	execNotRun  = 125
 )
 
 // wayCLI says that a person's own command line asks.
@@ -140,8 +143,15 @@ func callFlags(c *cobra.Command, r *client.Request) {
 // Without wait, it prints the call's id instead.
 func (c *Client) exec(ctx context.Context, out, errs io.Writer, r client.Request, wait bool) error {
 	call, err := c.Start(ctx, r)
-	if err != nil {
+	var maybe *client.UncertainError
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
 		return err
+	case errors.As(err, &maybe):
+		return cli.Exit(execUnknown, whole(err.Error()))
+	default:
+		return cli.Exit(execNotRun, "not run: "+whole(err.Error()))
 	}
 	if !wait && call.Begun.State != client.Done {
 		_, err := fmt.Fprintln(out, call.Begun.ID)
@@ -166,11 +176,16 @@ func (c *Client) await(ctx context.Context, out, errs io.Writer, call *client.Ca
 	f.wait()
 	if ctx.Err() != nil {
 		_, _ = fmt.Fprintf(errs, "It goes on without you. %[1]s calls wait %[2]s waits for it again, and %[1]s calls withdraw %[2]s takes it back.\n", words.Program(), call.Begun.ID)
+		return ctx.Err()
 	}
-	if err != nil {
+	var no *client.Error
+	switch {
+	case errors.As(err, &no) && no.Status == http.StatusNotFound: // it is no call of theirs
 		return err
+	case err != nil:
+		return cli.Exit(execUnknown, fmt.Sprintf("nobody knows how it ended: %s. %s calls wait %s tells once the bot is back", whole(err.Error()), words.Program(), call.Begun.ID))
 	}
-	return c.executed(f, x)
+	return f.executed(ctx, call, x)
 }
 
 // following prints what a command prints while it runs.
@@ -178,8 +193,8 @@ type following struct {
 	out, errs io.Writer
 	done      chan struct{} // nil: nothing is followed
 	whole     bool
-	// printed is what was printed of each stream.
-	printed, printedErr strings.Builder
+	// printed is how much was printed of each stream, in bytes.
+	printed, printedErr int
 }
 
 // begin begins to follow, once.
@@ -190,13 +205,24 @@ func (f *following) begin(ctx context.Context, call *client.Call) {
 	f.done = make(chan struct{})
 	go func() {
 		defer close(f.done)
-		f.whole, _ = call.Follow(ctx, func(p client.Output) { // the result has what is missing
-			_, _ = io.WriteString(f.out, safely(f.out, p.Stdout))
-			_, _ = io.WriteString(f.errs, safely(f.errs, p.Stderr))
-			f.printed.WriteString(p.Stdout)
-			f.printedErr.WriteString(p.Stderr)
-		})
+		_ = f.follow(ctx, call) // what is missing comes at the end
 	}()
+}
+
+// follow prints what was not printed yet.
+func (f *following) follow(ctx context.Context, call *client.Call) (err error) {
+	seen, seenErr := f.printed, f.printedErr
+	f.whole, err = call.Follow(ctx, func(p client.Output) {
+		print := func(w io.Writer, text string, seen, printed *int) {
+			k := min(*seen, len(text))
+			*seen -= k
+			*printed += len(text) - k
+			_, _ = io.WriteString(w, safely(w, text[k:]))
+		}
+		print(f.out, p.Stdout, &seen, &f.printed)
+		print(f.errs, p.Stderr, &seenErr, &f.printedErr)
+	})
+	return err
 }
 
 // wait waits until everything is printed that comes.
@@ -206,34 +232,46 @@ func (f *following) wait() {
 	}
 }
 
-// rest is what of a stream in a result was not printed.
-func rest(whole bool, printed, result string) string {
-	if whole {
-		return ""
+// rest prints what a command printed and was not printed yet.
+func (f *following) rest(ctx context.Context, call *client.Call, x client.Result) error {
+	if x.ExitCode == nil && !x.Unknown { // it wasn't run
+		return nil
 	}
-	more, ok := strings.CutPrefix(result, printed)
-	if !ok {
-		return "\n" + result // the two overlap
+	if f.printed+f.printedErr == 0 && x.Kept == "" { // all of it is in the result
+		_, _ = io.WriteString(f.out, safely(f.out, x.Stdout))
+		_, _ = io.WriteString(f.errs, safely(f.errs, x.Stderr))
+		return nil
 	}
-	return more
-}
-
-// executed prints what a command printed and was not printed yet, and ends as it ended.
-func (c *Client) executed(f *following, x client.Result) error {
-	_, _ = io.WriteString(f.out, safely(f.out, rest(f.whole, f.printed.String(), x.Stdout)))
-	_, _ = io.WriteString(f.errs, safely(f.errs, rest(f.whole, f.printedErr.String(), x.Stderr)))
-	if x.Kept != "" && !f.whole {
-		_, _ = fmt.Fprintf(f.errs, "\nThis is a part of what it printed; %s/#t=%s has all of it.\n", c.base, x.Thread)
+	var err error
+	for range 3 { // a connection may break off
+		if f.whole || ctx.Err() != nil {
+			break
+		}
+		err = f.follow(ctx, call)
 	}
 	switch {
-	case x.Unknown:
-		return cli.Exit(execUnknown, "nobody knows how it ended: "+whole(x.Note))
-	case x.ExitCode != nil && *x.ExitCode == 0:
+	case f.whole, x.Unknown:
 		return nil
-	case x.ExitCode != nil:
-		return cli.Exit(*x.ExitCode, "")
+	case err != nil:
+		return fmt.Errorf("the rest of its output can't be read: %w", err)
 	}
-	return cli.Exit(execNotRun, "not run: "+whole(x.Note))
+	return errors.New("the rest of its output was not kept (outputs.max_bytes, outputs.keep)")
+}
+
+// executed prints the rest of what a command printed, and ends as it ended.
+func (f *following) executed(ctx context.Context, call *client.Call, x client.Result) error {
+	err := f.rest(ctx, call, x)
+	switch {
+	case x.Unknown:
+		return cli.Exit(execUnknown, "it has no exit code: "+whole(x.Note))
+	case x.ExitCode == nil:
+		return cli.Exit(execNotRun, "not run: "+whole(x.Note))
+	case err != nil:
+		return cli.Exit(execPartial, fmt.Sprintf("it ended with exit code %d, and %s", *x.ExitCode, whole(err.Error())))
+	case *x.ExitCode == 0:
+		return nil
+	}
+	return cli.Exit(*x.ExitCode, "")
 }
 
 // whole is a text of others in one line, as long as it is.
