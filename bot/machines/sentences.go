@@ -9,6 +9,9 @@ import (
 
 const sayNoTmuxHere = "tmux isn't installed, so nobody can watch commands run. Install it with: apt-get install tmux"
 
+// sayChangedSince says why something isn't undone.
+const sayChangedSince = "it has changed since that command, so undoing it could undo somebody else's work"
+
 // saySwitchedOff says that a target has no terminals because its operator wants none.
 func saySwitchedOff(target string) string {
 	return "Terminals are off for " + target + ". Commands run without one."

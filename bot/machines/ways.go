@@ -110,7 +110,11 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 		w.m.opts.Log.Warn("a command can't be undone, since its way back could not be stored", "request", id, "error", err)
 		return nil
 	case trial:
-		spec, out := ownScript(o, trialScript, nil, k.Timer, strconv.Itoa(int(rec.Trial.For.Seconds())), k.Way.Command)
+		files, check := slices.Concat(k.Way.Keep, k.Way.Made), ""
+		if len(files) > 0 {
+			check = stateScript
+		}
+		spec, out := ownScript(o, trialScript, files, k.Timer, strconv.Itoa(int(rec.Trial.For.Seconds())), k.Way.Command, check)
 		p, err := approved.Start(ctx, w.m.Target, spec) // people approved that the timer runs the way back
 		if _, err = out.of(ctx, p, err); err != nil {
 			return fmt.Errorf("it was approved to undo itself, and the timer could not be set: %w", err)
@@ -131,6 +135,11 @@ func (w ways) Ended(ctx context.Context, thread, call string) bool {
 		return false
 	}
 	state, err := w.look(ctx, k)
+	if err == nil && k.Timer != "" && k.Way.Look == "" { // it would overwrite what others do to the files from now on
+		if _, err := w.script(ctx, w.m.State(), settleScript, nil, k.Timer, "after", state); err != nil {
+			w.m.opts.Log.Warn("a change on trial will be undone even if somebody changes its files meanwhile", "request", id, "error", err)
+		}
+	}
 	if err != nil || state == k.Way.State { // nothing is to be undone
 		return false
 	}
@@ -156,7 +165,7 @@ func (w ways) Back(ctx context.Context, thread, change string) (command, dir str
 	case err != nil:
 		return "", "", fmt.Errorf("couldn't check whether it is still as the command left it: %w", err)
 	case state != k.After:
-		return "", "", errors.New("it has changed since that command, so undoing it could undo somebody else's work; look at it, and propose what is needed now")
+		return "", "", errors.New(sayChangedSince + "; look at it, and propose what is needed now")
 	}
 	return k.Way.Command, k.Dir, nil
 }
@@ -223,8 +232,11 @@ func trialEnd(out string) (end approvals.TrialEnd, note string, err error) {
 		return approvals.Kept, "", nil
 	case ended:
 		code, said, _ := strings.Cut(code, "\n")
-		if code == "0" {
+		switch code {
+		case "0":
 			return approvals.Undone, "", nil
+		case "changed":
+			return approvals.UndoFailed, sayChangedSince, nil
 		}
 		return approvals.UndoFailed, strings.TrimSpace("exit status " + code + ": " + said), nil
 	}

@@ -584,7 +584,7 @@ func backFromApt(ctx context.Context, p *probe, c call) Way {
 }
 
 func backFromMount(ctx context.Context, p *probe, c call) Way {
-	options := ""
+	options, kind := "", ""
 	var operands []string
 	words := c.Texts(0)
 	for i := 0; i < len(words); i++ {
@@ -592,6 +592,8 @@ func backFromMount(ctx context.Context, p *probe, c call) Way {
 		case (w == "-t" || w == "-o") && i+1 < len(words):
 			if i++; w == "-o" {
 				options = words[i]
+			} else {
+				kind = words[i]
 			}
 		case w == "--bind":
 		case strings.HasPrefix(w, "-"):
@@ -618,8 +620,17 @@ func backFromMount(ctx context.Context, p *probe, c call) Way {
 		}
 		return onePress(look, state, []string{"mount", "-o", "remount," + mode, at})
 	}
+	if inMemory(kind) { // what is written there later is lost with it
+		look += "; ls -A -- " + quoted(at)
+		if _, state, ok = p.look(ctx, look); !ok {
+			return Way{}
+		}
+	}
 	return onePress(look, state, []string{"umount", at})
 }
+
+// inMemory reports whether the files of a kind of file system are nowhere but there.
+func inMemory(kind string) bool { return kind == "tmpfs" || kind == "ramfs" }
 
 func backFromUnmount(ctx context.Context, p *probe, c call) Way {
 	if len(c.Operands) != 1 || !path.IsAbs(c.Operand(0)) || path.Clean(c.Operand(0)) != c.Operand(0) {
@@ -632,7 +643,7 @@ func backFromUnmount(ctx context.Context, p *probe, c call) Way {
 		return Way{}
 	case m.root != "/": // a part of a file system
 		return Way{Kind: approvals.ByHand, Note: "mount --bind it again at " + show(at)}
-	case m.kind == "tmpfs" || m.kind == "ramfs":
+	case inMemory(m.kind):
 		return Way{Kind: approvals.NoWay, Note: "its files are in memory and lost"}
 	case !slices.Contains(onDisks, m.kind) || !strings.HasPrefix(m.source, "/dev/") || strings.Contains(m.source+m.options, `\\`):
 		// Its name may be one that a program of the kind runs.
