@@ -13,7 +13,10 @@ func receiptOf(r approvals.Receipt) string {
 	default:
 		return ""
 	}
-	if r.Text == "" {
+	switch {
+	case r.Text == "" && r.Method == approvals.Compared: // in some places, of which the details of a card say nothing
+		return "found no change where it looked (" + how + ")"
+	case r.Text == "":
 		return "changed nothing (" + how + ")"
 	}
 	return visible(r.Text) + "\n(" + how + ")"

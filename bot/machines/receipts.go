@@ -14,6 +14,7 @@ import (
 	"countersign/targets/backend"
 	"countersign/targets/receipt"
 	"countersign/tools/impact"
+	"countersign/tools/shell/named"
 )
 
 const (
@@ -275,16 +276,26 @@ func (r receipts) made(o *Opened, id approvals.ID, l keptLook, c receipt.Change)
 	return l.Records != "" && c.Path == l.Records
 }
 
-// directories are those of the files that people were shown, and the command's own.
+// directories are the command's own, those of the files that people were shown, and what the command names with
+// where that is.
 func directories(rec approvals.Record) []string {
 	var out []string
-	if path.IsAbs(rec.Action.Dir) {
-		out = append(out, rec.Action.Dir)
-	}
-	for _, f := range rec.Preview.Files {
-		if dir := path.Dir(f); dir != "/" && !slices.Contains(out, dir) && len(out) < maxReceiptDirs {
+	add := func(dir string) {
+		if path.IsAbs(dir) && dir != "/" && !slices.Contains(out, dir) && len(out) < maxReceiptDirs {
 			out = append(out, dir)
 		}
+	}
+	add(rec.Action.Dir)
+	for _, f := range rec.Preview.Files {
+		add(path.Dir(f))
+	}
+	for _, f := range named.Find(string(rec.Action.Bytes)).Files {
+		name := f.Name
+		if !path.IsAbs(name) && path.IsAbs(rec.Action.Dir) {
+			name = path.Join(rec.Action.Dir, name)
+		}
+		add(path.Dir(name))
+		add(path.Clean(name))
 	}
 	return out
 }

@@ -215,7 +215,7 @@ func (t accountant) changes(all []receipt.Change, each bool) []string {
 	var groups []group
 	for _, c := range all {
 		dir := path.Dir(c.Path)
-		if c.Kind == receipt.Names && !each || c.Kind == receipt.Deleted && gone[dir] || c.Kind == receipt.Wrote && holds[c.Path] {
+		if c.Kind == receipt.Names && !each && holds[c.Path] || c.Kind == receipt.Deleted && gone[dir] || c.Kind == receipt.Wrote && holds[c.Path] {
 			continue
 		}
 		v := verb(c.Kind)

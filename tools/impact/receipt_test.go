@@ -9,6 +9,20 @@ import (
 	"countersign/tools/impact"
 )
 
+// A look after a command can't name what is gone, and must not say that nothing is.
+func TestALookTellsThatANameIsGone(t *testing.T) {
+	t.Parallel()
+	for want, changes := range map[string][]receipt.Change{
+		"deleted a name in /srv": {{Path: "/srv", Kind: receipt.Names}},
+		"wrote /srv/a":           {{Path: "/srv", Kind: receipt.Names}, {Path: "/srv/a", Kind: receipt.Wrote}},
+	} {
+		r := impact.Receipt(approvals.Action{Bytes: []byte("x")}, approvals.Preview{}, receipt.Report{Changes: changes})
+		if r.Text != want {
+			t.Errorf("it says %q, not %q", r.Text, want)
+		}
+	}
+}
+
 func TestAReceiptSaysWhatNobodyWasShown(t *testing.T) {
 	t.Parallel()
 	wrote := func(paths ...string) (out []receipt.Change) {
