@@ -490,7 +490,9 @@ func (p *probe) sayEmptied(ctx context.Context, words []argv.Word, how string) {
 // sayRedirects speaks of the files behind `>`. They are emptied even if the
 // command then fails.
 func sayRedirects(ctx context.Context, p *probe, words []argv.Word) {
-	words = slices.DeleteFunc(words, func(w argv.Word) bool { return strings.HasPrefix(w.Text, "/dev/") })
+	words = slices.DeleteFunc(words, func(w argv.Word) bool {
+		return strings.HasPrefix(w.Text, "/dev/") || strings.HasPrefix(w.Text, "/proc/") || strings.HasPrefix(w.Text, "/sys/") // they have no content of their own
+	})
 	if len(words) > 0 {
 		p.sayEmptied(ctx, words, "would empty")
 	}

@@ -75,7 +75,7 @@ func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Run
 	}
 	ctx, cancel := context.WithTimeout(ctx, Within)
 	defer cancel()
-	p := &probe{proves: proves, runner: r, dir: strings.TrimRight(a.Dir, "/"), rooted: strings.HasPrefix(a.Dir, "/"), session: a.Session != ""}
+	p := &probe{command: text, proves: proves, runner: r, dir: strings.TrimRight(a.Dir, "/"), rooted: strings.HasPrefix(a.Dir, "/"), session: a.Session != ""}
 	sayRedirects(ctx, p, cmd.Truncates)
 	if !cmd.Literal || len(cmd.Argv) == 0 {
 		return p.text()
@@ -121,6 +121,7 @@ type call struct {
 
 // probe is one preview while it is made. It is used by one goroutine.
 type probe struct {
+	command string // the action's text
 	proves  func(string) bool
 	runner  Runner
 	dir     string // working directory of the action, without a slash at its end

@@ -281,6 +281,23 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 		want:    "would signal 1 process: 7 deploy, since Jan 6 10:00:00 2025: worker --all",
 	},
 	{
+		name: "pkill of the bot and its terminals says so, and what only looks is left out", command: "pkill -f countersign",
+		replies: map[string]reply{"pgrep": {out: "7\n8\n9\n"}, "ps": {out: " 7 ops Mon Jan  6 10:00:00 2025 /usr/bin/countersign run\n 8 ops Mon Jan  6 10:00:00 2025 tmux -f /tmp/countersign-ops-bot/tmux.conf -C attach\n" +
+			" 9 ops Mon Jan  6 10:00:00 2025 bash --noprofile --norc -c pkill -f countersign\n"}},
+		ran:  []string{"pgrep -f -- countersign", "ps -ww -o pid=,user:20=,lstart=,args= -p 7,8,9"},
+		want: "this ends the terminals of all conversations here\nthis ends the bot itself\nwould signal 2 processes (countersign, tmux):\n  7 ops, since Jan 6 10:00:00 2025: /usr/bin/countersign run\n  8 ops, since Jan 6 10:00:00 2025: tmux -f /tmp/countersign-ops-bot/tmux.conf -C attach",
+	},
+	{
+		name: "a restart of the bot's unit says so", command: "systemctl restart countersign",
+		replies: map[string]reply{"show": {out: "Id=countersign.service\nLoadState=loaded\nActiveState=active\n"}},
+		ran: []string{
+			"systemctl show --no-pager --property=Id,LoadState,ActiveState,SubState,UnitFileState,StateChangeTimestamp,RequiredBy,BoundBy,ConsistsOf -- countersign",
+			"systemctl list-dependencies --reverse --plain --no-legend --no-pager -- countersign",
+		},
+		want: "countersign.service is active\nthis ends the bot itself",
+	},
+	{name: "files of the kernel are not emptied", command: "echo 1 > /proc/sys/net/ipv4/ip_forward"},
+	{
 		name: "killall takes names and no patterns", command: "killall my.app",
 		replies: map[string]reply{"pgrep": {exit: 1}},
 		ran:     []string{`pgrep -x -- 'my\.app'`},
@@ -306,16 +323,16 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 	},
 	{name: "another account's crontab is not taken for its own", command: "sudo crontab -r"},
 	{
-		name: "iptables -F counts the rules", command: "sudo iptables -F INPUT",
+		name: "iptables -F shows the rules that go", command: "sudo iptables -F INPUT",
 		replies: map[string]reply{"iptables": {out: "-P INPUT DROP\n-A INPUT -j ACCEPT\n-A FORWARD -j DROP\n"}},
 		ran:     []string{"iptables -t filter -S"},
-		want:    "the table filter has 2 rules now\nwould remove 1 of them\n  -P INPUT DROP",
+		want:    "would remove 1 of the 2 rules in the table filter: -A INPUT -j ACCEPT\nthe policy stays: INPUT DROP",
 	},
 	{
 		name: "nft flush counts the rules", command: "nft flush ruleset",
-		replies: map[string]reply{"nft": {out: "table inet f { # handle 1\n\tchain i { # handle 2\n\t\ttcp dport 22 accept # handle 3\n\t}\n}\n"}},
+		replies: map[string]reply{"nft": {out: "table inet f { # handle 1\n\tchain i { # handle 2\n\t\ttype filter hook input priority filter; policy drop;\n\t\ttcp dport 22 accept # handle 3\n\t}\n}\n"}},
 		ran:     []string{"nft -a list ruleset"},
-		want:    "all tables together have 1 rule now\nwould remove all of them",
+		want:    "would remove everything: 1 table with 1 rule\n1 chain would drop no longer what no rule accepts",
 	},
 	{
 		name: "kubectl delete lists the objects", command: "kubectl delete pods -l app=web -n prod",

@@ -2,6 +2,8 @@ package impact
 
 import (
 	"context"
+	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -72,7 +74,10 @@ func (p *probe) units(ctx context.Context, verb string, units []string, scope st
 		p.add("%s is %s", show(f["Id"]), state)
 		// Only these follow a stop; what merely wants the unit does not.
 		need := slices.Compact(slices.Sorted(slices.Values(strings.Fields(f["RequiredBy"] + " " + f["BoundBy"] + " " + f["ConsistsOf"]))))
-		stops := verb == "stop" || strings.Contains(verb, "restart")
+		stops := verb == "stop" || verb == "kill" || strings.Contains(verb, "restart")
+		if stops && strings.HasPrefix(f["Id"], "countersign.") {
+			p.add(sayEndsBot)
+		}
 		if len(need) > 0 && stops {
 			p.add("  what requires it would %s, too: %s", strings.TrimPrefix(verb, "try-"), some(need))
 		} else if len(need) > 0 {
@@ -219,6 +224,15 @@ func (p *probe) matched(ctx context.Context, command string) {
 	}
 }
 
+// sayEndsBot warns of what ends the bot that asks.
+const sayEndsBot = "this ends the bot itself"
+
+// ownTerminals and ownProcess find the bot and its terminals in a row of ps, whichever bot's they are.
+var (
+	ownTerminals = regexp.MustCompile(`[ /]tmux.* (\S*/)?countersign-`)
+	ownProcess   = regexp.MustCompile(`[ /](countersign|bot) (run|demo)( |$)`)
+)
+
 // processes says which processes these are.
 func (p *probe) processes(ctx context.Context, pids []string) {
 	var known []string
@@ -231,18 +245,33 @@ func (p *probe) processes(ctx context.Context, pids []string) {
 		return
 	}
 	out, exit, done := p.read(ctx, "ps -ww -o pid=,user:20=,lstart=,args= -p "+strings.Join(known, ","))
-	list := rows(out)
+	list := slices.DeleteFunc(rows(out), func(row string) bool { return strings.Contains(row, p.command) }) // what looks, and rehearses
 	switch {
 	case !done || exit > 1:
 	case len(list) == 0:
 		p.add("no such process: %s", some(known))
 	default:
+		if slices.ContainsFunc(list, ownTerminals.MatchString) {
+			p.add("this ends the terminals of all conversations here")
+		}
+		if slices.ContainsFunc(list, ownProcess.MatchString) {
+			p.add(sayEndsBot)
+		}
+		var names []string
 		for i, row := range list {
 			// pid user weekday month day time year command
 			f := strings.Fields(row)
 			if len(f) > 7 {
+				if n := strings.TrimSuffix(path.Base(f[7]), ":"); !slices.Contains(names, n) {
+					names = append(names, n)
+				}
 				list[i] = strings.Join(f[:2], " ") + ", since " + strings.Join(f[3:7], " ") + ": " + strings.Join(f[7:], " ")
 			}
+		}
+		if len(list) > 1 && len(names) > 0 {
+			p.add("would signal %s (%s):", count(len(list), "process", "processes"), some(names))
+			p.list(list)
+			return
 		}
 		p.together("would signal "+count(len(list), "process", "processes"), list)
 	}
@@ -300,19 +329,26 @@ func sayIptables(ctx context.Context, p *probe, c call) {
 	if !ok {
 		return
 	}
-	all, mine := 0, 0
+	all := 0
+	var gone, policies []string
 	for _, row := range list {
-		if f := strings.Fields(row); len(f) > 1 && f[0] == "-A" {
-			all++
-			if chain == "" || f[1] == chain {
-				mine++
+		switch f := strings.Fields(row); {
+		case len(f) < 2 || f[0] != "-A" && f[0] != "-P":
+		case f[0] == "-A":
+			if all++; chain == "" || f[1] == chain {
+				gone = append(gone, row)
 			}
+		case len(f) > 2 && (chain == "" || f[1] == chain):
+			policies = append(policies, f[1]+" "+f[2])
 		}
 	}
-	p.add("the table %s has %s now", table, count(all, "rule", "rules"))
-	if flush {
-		p.add("would remove %s of them", number(int64(mine)))
-		p.list(slices.DeleteFunc(list, func(l string) bool { return !strings.HasPrefix(l, "-P") })) // what then decides
+	if !flush {
+		p.add("the table %s has %s now", table, count(all, "rule", "rules"))
+		return
+	}
+	p.together(fmt.Sprintf("would remove %d of the %s in the table %s", len(gone), count(all, "rule", "rules"), table), gone)
+	if len(policies) > 0 { // they decide then
+		p.add("the policy stays: %s", strings.Join(policies, ", "))
 	}
 }
 
@@ -325,14 +361,23 @@ func sayNft(ctx context.Context, p *probe, c call) {
 	if !ok {
 		return
 	}
-	rules := 0
+	rules, tables, policies := 0, 0, 0
 	for _, row := range list {
-		if strings.Contains(row, " # handle ") && !strings.Contains(row, "{ # handle ") {
+		switch row = strings.TrimSpace(row); {
+		case strings.HasPrefix(row, "table "):
+			tables++
+		case strings.HasSuffix(row, "policy drop;"):
+			policies++
+		case strings.Contains(row, " # handle ") && !strings.Contains(row, "{ # handle "):
 			rules++
 		}
 	}
-	p.add("all tables together have %s now", count(rules, "rule", "rules"))
-	if c.Operand(0) == "flush" && c.Operand(1) == "ruleset" {
-		p.add("would remove all of them")
+	if c.Operand(0) != "flush" || c.Operand(1) != "ruleset" {
+		p.add("all tables together have %s now", count(rules, "rule", "rules"))
+		return
+	}
+	p.add("would remove everything: %s with %s", count(tables, "table", "tables"), count(rules, "rule", "rules"))
+	if policies > 0 {
+		p.add("%s would drop no longer what no rule accepts", count(policies, "chain", "chains"))
 	}
 }
