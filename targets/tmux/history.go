@@ -3,6 +3,7 @@ package tmux
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,9 +12,17 @@ import (
 // when the shell is asked for them (keyHistory).
 type history struct {
 	query
-	text     string // the last answer
-	codes    []int  // of the commands that people ran since Past was called last
-	complete bool   // codes has all of them, as far as this process knows
+	text     string   // the last answer
+	codes    []int    // of the commands that people ran since Past was called last
+	complete bool     // codes has all of them, as far as this process knows
+	own      []string // what the bot typed since then, which the shell's history has as well
+}
+
+// typed records a command of the bot.
+func (h *history) typed(text string) {
+	if len(h.own) < codesMax {
+		h.own = append(h.own, strings.TrimSpace(text))
+	}
 }
 
 // ended records the exit code of a command that a person ran.
@@ -42,10 +51,10 @@ func (p *Pane) Past(ctx context.Context) (list []Done, complete bool, err error)
 		return nil, false, err
 	}
 	p.mu.Lock()
-	before, codes, allCodes := p.history.answers, p.history.codes, p.history.complete
+	before, codes, allCodes, own := p.history.answers, p.history.codes, p.history.complete, p.history.own
 	idle := p.shell.phase == phaseIdle
 	if idle && p.lease.held() {
-		p.history.codes = nil
+		p.history.codes, p.history.own = nil, nil
 	}
 	p.mu.Unlock()
 	if !idle || p.s.caps.Bash == "" {
@@ -58,11 +67,24 @@ func (p *Pane) Past(ctx context.Context) (list []Done, complete bool, err error)
 	text := p.history.text
 	p.history.complete = p.lease.held()
 	p.mu.Unlock()
-	list = parsePast(text)
+	list = without(parsePast(text), own)
 	if allCodes {
 		list = withCodes(list, codes)
 	}
 	return list, len(text) < historyMax, nil
+}
+
+// without leaves out what the bot typed, in its order: a command may run when a person gets the keyboard.
+func without(list []Done, own []string) []Done {
+	var out []Done
+	for _, d := range list {
+		if i := slices.Index(own, strings.TrimSpace(d.Text)); i >= 0 {
+			own = own[i+1:]
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // withCodes gives each command its exit code. If the numbers differ, no command has a

@@ -83,6 +83,7 @@ func (p *Pane) typeCommand(ctx context.Context, c Command, stderr stderrCapture)
 	}
 	j := newJob(c, stderr)
 	p.mu.Lock()
+	p.history.typed(c.Text)
 	j.where = Where{Shell: p.shell.pid, Seq: p.shell.seq, Prompt: plainPrompt(p.shell.prompt), Apart: stderr == stderrApart, Records: p.s.file("r-" + p.key)}
 	p.mu.Unlock()
 	if c.Before != nil {
