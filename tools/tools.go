@@ -55,6 +55,9 @@ type Call struct {
 	Args   json.RawMessage
 	// Direct means that a person or the bot itself makes the call, not a model.
 	Direct bool
+	// Alone means that the call is a person's or a program's single command, which nothing follows: no terminal is
+	// made for it.
+	Alone bool
 	// Approved means that the plan runs as soon as it turns out to be what people approved. What was
 	// looked at for it need not be looked at once more, unless backend.Recent has passed since.
 	Approved bool

@@ -106,6 +106,8 @@ type Machine struct {
 	working context.Context
 	stop    context.CancelFunc
 
+	others func() []*session.Book // of the other machines that are open; nil if there are none
+
 	mu   sync.Mutex
 	open *Opened
 
@@ -297,7 +299,7 @@ func (m *Machine) openNow(ctx context.Context) (*Opened, error) {
 		o.Book = session.New(session.Config{
 			Record: record,
 			Server: session.Over(o.Tmux), DB: m.opts.DB, Target: m.place(), Agent: m.opts.File.Agent.Name, Instance: m.opts.Env.Instance, Dir: m.Config.Dir,
-			Limits: m.limits(), Driver: m.opts.Replicas.Driver(), Owns: m.opts.Replicas.Owns, Now: time.Now, Log: m.opts.Log,
+			Limits: m.limits(), Others: m.others, Driver: m.opts.Replicas.Driver(), Owns: m.opts.Replicas.Owns, Now: time.Now, Log: m.opts.Log,
 		})
 	}
 	o.Tools, err = m.tools(o)

@@ -28,9 +28,21 @@ func NewSet(o *Options) (Set, error) {
 		if err != nil {
 			return nil, config.Errorf("targets.%s: %v", name, err)
 		}
+		m.others = func() []*session.Book { return all.booksBeside(m) }
 		all[name] = m
 	}
 	return all, nil
+}
+
+// booksBeside are the books of the machines that are open, without that of one.
+func (s Set) booksBeside(m *Machine) []*session.Book {
+	var out []*session.Book
+	for _, other := range s.Books() {
+		if other != m {
+			out = append(out, other.State().Book)
+		}
+	}
+	return out
 }
 
 // Names are the names of the targets, sorted.

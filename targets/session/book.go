@@ -250,6 +250,11 @@ func (b *Book) ensureNamed(ctx context.Context, thread, session, pane string, an
 		return nil, "", err
 	}
 	defer unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.used[ref.Session] = b.cfg.Now()
+	}()
 	if p := b.current(ref, r); p != nil {
 		if _, err := p.Info(ctx); !errors.Is(err, tmux.ErrGone) {
 			return p, "", errors.Join(err, b.touch(ctx, r))
@@ -413,7 +418,7 @@ func (b *Book) reserve(ctx context.Context, thread, name string, mayMake, anyone
 	}
 	for made := false; ; {
 		err := b.cfg.DB.Update(ctx, reserve)
-		if crowded && !made && b.makeRoom(ctx) {
+		if crowded && !made && b.makeRoom(ctx, err) {
 			made = true
 			continue
 		}
@@ -634,6 +639,9 @@ func (b *Book) forget(session, pane string) {
 }
 
 func (b *Book) forgetAll(session string) {
+	b.mu.Lock()
+	delete(b.used, session)
+	b.mu.Unlock()
 	b.forgetIf(func(k paneKey) bool { return k.session == session })
 }
 

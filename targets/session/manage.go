@@ -22,14 +22,14 @@ type Made struct {
 }
 
 // CheckCreate says what CreateSession (with an empty pane) or CreatePane would
-// make or reuse, or why it would refuse. It has no effect, and leaves the limits over all threads to the making,
-// which makes room there.
+// make or reuse, or why it would refuse. It has no effect: where all threads together have as many as they may, it
+// only looks whether one would give way.
 func (b *Book) CheckCreate(ctx context.Context, thread, session, pane string) (Ref, error) {
 	if paneID.MatchString(pane) {
 		return Ref{}, &refusal{ErrName, fmt.Sprintf("%s is tmux's own id and cannot be a pane's name; choose a name", pane)}
 	}
 	ref, err := b.Find(ctx, thread, session, pane)
-	if err == nil && (ref.Known || ref.Default && pane == "") {
+	if err == nil && ref.Known {
 		return ref, nil
 	}
 	if err != nil && !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrNoPane) {
@@ -38,6 +38,7 @@ func (b *Book) CheckCreate(ctx context.Context, thread, session, pane string) (R
 	if err != nil && pane != "" && errors.Is(err, ErrNoSession) {
 		return Ref{}, err
 	}
+	made := err == nil || errors.Is(err, ErrNoSession)
 	if ref.Session, err = b.names.session(thread, session); err != nil {
 		return Ref{}, err
 	}
@@ -46,9 +47,16 @@ func (b *Book) CheckCreate(ctx context.Context, thread, session, pane string) (R
 	}
 	ref.Default = ref.Session == b.names.defaults(thread)
 	ref.Dir = b.cfg.Dir
+	var full error
 	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
+		if made {
+			full = b.instanceRoom(tx)
+		}
 		return b.room(tx, thread, !ref.Default && pane == "", ref.Pane != sharedPane)
 	})
+	if err == nil && full != nil && !slices.ContainsFunc(b.giving(full), func(o *Book) bool { return len(o.spare(ctx)) > 0 }) {
+		err = full
+	}
 	return ref, err
 }
 
@@ -429,6 +437,7 @@ func (b *Book) Reconcile(ctx context.Context) (Report, error) {
 	if err != nil {
 		return rep, err
 	}
+	slices.SortFunc(rows, func(x, y row) int { return b.lastUse(y).Compare(b.lastUse(x)) })
 	for _, r := range rows {
 		if err := b.reconcileOne(ctx, r, &rep); err != nil {
 			return rep, err
@@ -437,6 +446,9 @@ func (b *Book) Reconcile(ctx context.Context) (Report, error) {
 	return rep, b.orphans(ctx, &rep)
 }
 
+// reconcileOne opens the terminals of the session that was used last, as through one the server tells when people
+// attach to any, and those in which something runs or that somebody looks at. The others are opened when they are
+// needed: each that is open costs the target something.
 func (b *Book) reconcileOne(ctx context.Context, r row, rep *Report) error {
 	unlock, err := b.locks.lock(ctx, r.Name)
 	if err != nil {
@@ -470,6 +482,7 @@ func (b *Book) reconcileOne(ctx context.Context, r row, rep *Report) error {
 		rep.Lost = append(rep.Lost, r.Name)
 		return nil
 	}
+	open := len(rep.Adopted) == 0 || live.Attached > 0 || busy(*live)
 	rep.Adopted = append(rep.Adopted, r.Name)
 	if r.Pen != nil && !r.Pen.Giving { // a restart changes nothing about who has the keyboard
 		if err := b.hand(ctx, &r, true); err != nil && !errors.Is(err, errTurn) {
@@ -488,9 +501,16 @@ func (b *Book) reconcileOne(ctx context.Context, r row, rep *Report) error {
 	if err != nil {
 		return err
 	}
+	if !open {
+		return nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Panes)) {
 		p := livePane(*live, name, r.Panes[name].ID)
-		if p == nil || b.opened(Ref{Session: r.Name, Pane: name}) != nil {
+		if p == nil {
+			continue
+		}
+		if o := b.opened(Ref{Session: r.Name, Pane: name}); o != nil {
+			_, _ = o.Info(ctx) // connects again if the connection was lost
 			continue
 		}
 		// A pane that cannot be driven now is tried again when it is needed.
@@ -617,42 +637,73 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// makeRoom gives back places at a limit: those of sessions that are gone, or else that of the one that nobody
-// has used for longest. It reports whether there is one more.
-func (b *Book) makeRoom(ctx context.Context) bool {
+// justUsed is how long a session is left alone after its last use: somebody may be about to type there.
+const justUsed = time.Minute
+
+// spare lists the sessions that give way at a limit: those that are gone, and then the others, the one that nobody
+// has used for longest first. What runs, is watched or was just used isn't among them.
+func (b *Book) spare(ctx context.Context) []row {
 	var rows []row
 	if err := b.cfg.DB.View(ctx, func(tx store.Tx) error {
 		rows = b.rows(tx, "")
 		return nil
 	}); err != nil {
-		return false
+		return nil
 	}
 	all, err := b.cfg.Server.Sessions(ctx) // after the rows: a session that is made meanwhile isn't lost
 	if err != nil {
-		return false
+		return nil
 	}
 	var lost, old []row
 	for _, r := range rows {
+		live := liveSession(all, r)
 		switch {
 		case r.Pen != nil || r.Closing || !r.Ready:
-		case liveSession(all, r) == nil:
+		case live == nil:
 			lost = append(lost, r)
-		case b.cfg.Now().Sub(latest(r.Used, r.Created)) > usedStep: // that is known no better
+		case live.Attached == 0 && !busy(*live) && b.cfg.Now().Sub(b.lastUse(r)) > justUsed:
 			old = append(old, r)
 		}
 	}
-	slices.SortFunc(old, func(x, y row) int { return latest(x.Used, x.Created).Compare(latest(y.Used, y.Created)) })
-	made := false
-	for i, r := range append(lost, old...) {
-		if made && i >= len(lost) {
-			break
-		}
-		limited, cancel := context.WithTimeout(ctx, roomWithin)
-		ended, err := b.endIfIdle(limited, r)
-		cancel()
-		made = made || ended && err == nil
+	slices.SortFunc(old, func(x, y row) int { return b.lastUse(x).Compare(b.lastUse(y)) })
+	return append(lost, old...)
+}
+
+// busy reports whether something else than a shell is in front in a session.
+func busy(s tmux.SessionInfo) bool {
+	return slices.ContainsFunc(s.Panes, func(p tmux.PaneInfo) bool {
+		return !p.Dead && !slices.Contains([]string{"bash", "sh", "dash", "ash", "busybox"}, p.Program)
+	})
+}
+
+// giving are the books whose sessions give way at a limit.
+func (b *Book) giving(limit error) []*Book {
+	if errors.Is(limit, errAllTargets) {
+		return append([]*Book{b}, b.cfg.Others()...)
 	}
-	return made
+	return []*Book{b}
+}
+
+// makeRoom gives back one place at a limit, and reports whether it did.
+func (b *Book) makeRoom(ctx context.Context, limit error) bool {
+	for _, o := range b.giving(limit) {
+		for _, r := range o.spare(ctx) {
+			limited, cancel := context.WithTimeout(ctx, roomWithin)
+			ended, err := o.endIfIdle(limited, r)
+			cancel()
+			if ended && err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lastUse is when a session was used last, as far as is known.
+func (b *Book) lastUse(r row) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return latest(b.used[r.Name], latest(r.Used, r.Created))
 }
 
 // roomWithin bounds the wait for one session, which somebody may be working in.
@@ -679,7 +730,13 @@ func (b *Book) endIfIdle(ctx context.Context, r row) (bool, error) {
 		}
 		p := b.opened(Ref{Session: r.Name, Pane: name})
 		if p == nil {
-			return false, nil // what this process does not drive may be busy
+			found := livePane(*live, name, r.Panes[name].ID)
+			if found == nil {
+				continue
+			}
+			if p, err = b.adopt(ctx, &r, name, found.ID); err != nil {
+				return false, nil //nolint:nilerr // one that cannot be asked is left alone
+			}
 		}
 		if info, err := p.Info(ctx); err != nil || info.State != tmux.StateIdle && info.State != tmux.StateDead {
 			return false, nil // one that cannot be asked is left alone

@@ -104,6 +104,9 @@ func (b *Book) room(tx store.Tx, thread string, session, pane bool) error {
 	return nil
 }
 
+// errAllTargets is the ErrLimit of all targets together.
+var errAllTargets = fmt.Errorf("%w on all targets", ErrLimit)
+
 // instanceRoom checks the limits over all threads: of this target, and of all.
 func (b *Book) instanceRoom(tx store.Tx) error {
 	if n := len(b.rows(tx, "")); n >= b.cfg.Limits.Target {
@@ -116,7 +119,7 @@ func (b *Book) instanceRoom(tx store.Tx) error {
 		n++
 	}
 	if n >= b.cfg.Limits.Instance {
-		return &refusal{ErrLimit, fmt.Sprintf("this bot already has %d sessions, and its limit (tmux max_instance_sessions) is %d; end one "+
+		return &refusal{errAllTargets, fmt.Sprintf("this bot already has %d sessions, and its limit (tmux max_instance_sessions) is %d; end one "+
 			"that is no longer needed with tmux-kill-session, or raise the limit", n, b.cfg.Limits.Instance)}
 	}
 	return nil

@@ -128,6 +128,9 @@ type Config struct {
 	// user.
 	Dir    string
 	Limits Limits
+	// Others returns the books of the other targets, whose sessions also give way at the limit for all together;
+	// nil means that there are none.
+	Others func() []*Book
 	Record Recordings
 	// Driver is the name of this run of the process if several share the store and the target; it
 	// must be unique. "" means that there is only this process.
@@ -149,6 +152,7 @@ type Book struct {
 	mu        sync.Mutex
 	open      map[paneKey]Pane // panes that this process drives
 	recorders map[paneKey]Recorder
+	used      map[string]time.Time // when this process last used a session; its row is less exact
 }
 
 type paneKey struct{ session, pane string }
@@ -170,6 +174,9 @@ func New(c Config) *Book {
 	if c.Limits.Idle == 0 {
 		c.Limits.Idle = 24 * time.Hour
 	}
+	if c.Others == nil {
+		c.Others = func() []*Book { return nil }
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -179,7 +186,7 @@ func New(c Config) *Book {
 	if c.Driver != "" {
 		c.Server.Share()
 	}
-	return &Book{cfg: c, names: newNames(c.Agent), open: map[paneKey]Pane{}, recorders: map[paneKey]Recorder{}}
+	return &Book{cfg: c, names: newNames(c.Agent), open: map[paneKey]Pane{}, recorders: map[paneKey]Recorder{}, used: map[string]time.Time{}}
 }
 
 // Over makes a Server of a tmux server.

@@ -894,8 +894,34 @@ func TestOnlyTheLimitOfATargetMakesRoom(t *testing.T) {
 	}
 }
 
+// At the limit for all targets together the terminals of another target give way.
+func TestTheLimitOfAllTargetsMakesRoom(t *testing.T) {
+	w := newWorld(t, session.Limits{Instance: 2})
+	var others []*session.Book
+	second := session.New(session.Config{
+		Server: &sessiontest.Server{}, DB: w.db, Target: "web-1", Agent: "Ops", Instance: "test", Dir: "/work",
+		Limits: session.Limits{Instance: 2}, Now: func() time.Time { return w.now }, Others: func() []*session.Book { return others },
+	})
+	w.ensure("a", "", "")
+	w.ensure("b", "", "")
+	w.now = w.now.Add(time.Hour)
+	if _, err := second.CheckCreate(t.Context(), "c", "", ""); !errors.Is(err, session.ErrLimit) || !strings.Contains(err.Error(), "max_instance_sessions") {
+		t.Errorf("%v", err)
+	}
+	others = []*session.Book{w.book}
+	if _, err := second.CheckCreate(t.Context(), "c", "", ""); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := second.Ensure(t.Context(), "c", "", ""); err != nil {
+		t.Error(err)
+	}
+	if len(w.srv.Log()) != 3 {
+		t.Errorf("%q", w.srv.Log())
+	}
+}
+
 // A target at its limit is used on: what is gone takes no place, and then the terminal gives way that nobody
-// has used for longest. What runs, is watched or was used lately stays.
+// has used for longest. What runs, is watched or was just used stays; where that is all, a plan refuses.
 func TestATargetAtItsLimitRecovers(t *testing.T) {
 	w := newWorld(t, session.Limits{Target: 3})
 	one, _ := w.ensure("one", "", "")
@@ -920,7 +946,7 @@ func TestATargetAtItsLimitRecovers(t *testing.T) {
 	}
 	full("six")
 	four, _ := w.ensure("four", "", "")
-	w.srv.Pane(four.Session(), "shared").Set(func(i *tmux.Info) { i.State = tmux.StateRunning })
+	w.srv.Pane(four.Session(), "shared").Set(func(i *tmux.Info) { i.State, i.Program = tmux.StateRunning, "sleep" })
 	w.now = w.now.Add(11 * time.Minute)
 	w.ensure("three", "", "")
 	five, _ := w.book.Find(t.Context(), "five", "", "")
@@ -929,4 +955,18 @@ func TestATargetAtItsLimitRecovers(t *testing.T) {
 		t.Error("another one than the idle one gave way")
 	}
 	full("seven")
+	if _, err := w.book.CheckCreate(t.Context(), "seven", "", ""); !errors.Is(err, session.ErrLimit) {
+		t.Errorf("a plan: %v", err)
+	}
+	for i := range 100 {
+		w.now = w.now.Add(2 * time.Minute)
+		th := fmt.Sprint("many", i)
+		if _, err := w.book.CheckCreate(t.Context(), th, "", ""); err != nil {
+			t.Fatalf("%s: %v", th, err)
+		}
+		w.ensure(th, "", "")
+	}
+	if w.srv.Pane(four.Session(), "shared") == nil {
+		t.Error("one in which something runs gave way")
+	}
 }

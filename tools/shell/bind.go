@@ -46,8 +46,9 @@ const (
 
 // workDir is the directory that a command runs in.
 type workDir struct {
-	dir string // resolved
-	id  string // backend.FileInfo.ID, or ""
+	dir  string // resolved
+	id   string // backend.FileInfo.ID, or ""
+	gone bool   // there is no such directory
 }
 
 // binding is the state of the files that an action's approval depends on.
@@ -181,6 +182,7 @@ func (b *binder) bindDir(dir string) workDir {
 		}
 	}
 	b.setErr(err)
+	p.gone = err == nil || errors.Is(err, fs.ErrNotExist)
 	b.files[slashed(p.dir)] = "no directory that could be looked at"
 	return p
 }
@@ -587,6 +589,15 @@ func separateShellNote(text, dir string) string {
 		return here + "its variables are not set in the terminal. Set them again in the next command."
 	}
 	return ""
+}
+
+// onlyMoves reports whether a text does nothing but change the directory.
+func onlyMoves(text string) bool {
+	file, err := bash.Parse(text)
+	return err == nil && len(file.Stmts) > 0 && !slices.ContainsFunc(file.Stmts, func(s *syntax.Stmt) bool {
+		call, ok := s.Cmd.(*syntax.CallExpr)
+		return !ok || !changesDir(call)
+	})
 }
 
 func changesDir(c *syntax.CallExpr) bool {

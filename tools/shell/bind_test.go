@@ -480,6 +480,7 @@ func (w *withBash) Probe(ctx context.Context) (backend.Caps, error) {
 func reading(t *testing.T) (*world, *withBash) {
 	t.Helper()
 	w, target := managed(t), &withBash{}
+	target.Put("/work/.keep", "")
 	w.tool = shell.New(shell.Config{Target: target, Sessions: w.book, User: "tester", Dir: "/work"})
 	w.reg = registry(t, w.tool)
 	return w, target

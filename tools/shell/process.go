@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,8 +38,8 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	}
 	spec := backend.Spec{Shell: k.args.Command, Dir: k.binding.dir, DirID: k.binding.id, Env: k.environ(), Stdout: stdout, Stderr: stderr, Lock: k.lock()}
 	spec.Bounded = k.read && spec.Lock == nil
-	if k.read && k.caps.Bash != "" {
-		// Exactly the shell that the proof is about, without startup files.
+	if (k.read || k.alone) && k.caps.Bash != "" {
+		// Exactly the shell that a proof is about, without startup files.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
 	}
 	if k.linksLater {
@@ -111,7 +112,7 @@ func (k *call) processResult(ctx, wctx context.Context, res backend.Result, end 
 		how := "use a target with tmux for long commands"
 		if k.t.cfg.Once {
 			how = "ask a running bot"
-		} else if k.t.cfg.Sessions != nil {
+		} else if k.t.cfg.Sessions != nil && !k.alone {
 			how = `use "wait": false to run it in a pane`
 		}
 		return tools.Result{Cut: cutAt(so, se)}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
@@ -200,9 +201,13 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec, out *stream) (r
 		}()
 	}
 	p, err := approved.Start(sctx, target, spec)
-	if k.known && errors.Is(err, backend.ErrChanged) { // it was replaced since it was looked at last
+	if k.known && (errors.Is(err, backend.ErrChanged) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) { // it was replaced or removed since it was looked at last
 		now, lookErr := k.t.bind(wctx, k.dir, "", k.caps)
-		if lookErr == nil && now.dir == k.binding.dir && now.id != "" {
+		switch {
+		case lookErr != nil:
+		case now.gone:
+			return res, lost, tools.NotRun("the command", "the directory %s is gone; run it again, and it runs in /", k.dir)
+		case errors.Is(err, backend.ErrChanged) && now.dir == k.binding.dir && now.id != "":
 			spec.DirID = now.id
 			p, err = approved.Start(wctx, target, spec)
 		}
@@ -290,7 +295,7 @@ func (t *tool) noTerminalNotice(thread string) string {
 // showInPane shows people at the pane what ran outside it, after the result is known. It is a
 // courtesy: the thread has the result, so errors are ignored.
 func (k *call) showInPane(ctx context.Context, stdout, stderr string) {
-	if k.t.cfg.Sessions == nil || k.t.cfg.Once {
+	if k.t.cfg.Sessions == nil || k.t.cfg.Once || k.alone {
 		return
 	}
 	k.t.showQueue.add(k.thread, func() {

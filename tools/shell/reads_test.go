@@ -161,6 +161,7 @@ func TestAReadRunsWhereItsProofHolds(t *testing.T) {
 		{"psql -c 'select 1'", "/", "PGOPTIONS=-c search_path=pg_catalog -c default_transaction_read_only=on"},
 	} {
 		target := &withLock{}
+		target.Put("/srv/repo/.keep", "")
 		c := shell.Config{Target: target, Dir: "/srv/repo"}
 		for tool, reg := range map[string]*tools.Registry{"run_shell": registry(t, shell.New(c)), "bash": registry(t, shell.NewBash(c))} {
 			p, err := planOf(t, reg, tool, tc.command)

@@ -63,6 +63,8 @@ type Sessions interface {
 	// Prompt returns the directory of a pane whose shell shows its prompt, without asking the target.
 	Prompt(ctx context.Context, thread, session, pane string) (dir string, ok bool)
 	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
+	// CheckCreate returns why a session that doesn't exist could not be made.
+	CheckCreate(ctx context.Context, thread, session, pane string) (session.Ref, error)
 	// Shell asks the shell of an existing pane for its state; with known, the last answer is enough.
 	Shell(ctx context.Context, thread string, ref session.Ref, known bool) (tmux.Shell, error)
 	// Writable returns an error if nothing may be typed into a session now.
@@ -193,6 +195,10 @@ type call struct {
 	// command names do not matter.
 	dir, boundText string
 	binding        binding
+	// alone means that it runs as a separate process, since its thread has no terminal and needs none.
+	alone bool
+	// gone is the directory in which it would run if that were there; "" if it is.
+	gone string
 	// known means that the directory was not looked at for this call.
 	known bool
 	// linksLater means that where its names lead is looked at while it runs, under a lock; until
@@ -254,6 +260,9 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
 		return tools.Plan{}, err
 	}
+	if k.alone = t.cfg.Sessions != nil && c.Alone && !k.ref.Known && k.args.Session == "" && k.args.Pane == "" && !k.wait.dispatch; k.alone && len(k.args.Wait) == 0 {
+		k.wait.limit = maxNamedWait // nobody could look for it later
+	}
 	seen := look(k.dir)
 	if k.binding, err = t.bindLooked(ctx, k.dir, "", k.caps, seen); err != nil {
 		return tools.Plan{}, bindError(err)
@@ -264,8 +273,14 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	run := k.runProcess
 	switch {
-	case !k.wait.dispatch && k.planRead(ctx, c, &a, seen):
-		if t.cfg.Sessions != nil {
+	case !k.wait.dispatch && k.planReadSomewhere(ctx, c, &a, seen):
+		switch {
+		case k.gone != "":
+			k.notice = "The directory " + k.gone + " is gone, so this ran in /. Leave it with cd: that asks for approval, as it is typed in the terminal."
+			if t.cfg.Sessions == nil || k.alone {
+				k.notice = "The directory " + k.gone + " is gone, so this ran in /."
+			}
+		case t.cfg.Sessions != nil && !k.alone:
 			k.notice = separateShellNote(text, k.dir)
 		}
 	case t.cfg.RunAs != "":
@@ -274,13 +289,18 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 				`wait for the command, with a limit such as "10m" if need be, or start it with systemd-run`)
 		}
 		k.certified(&a)
-	case t.cfg.Sessions != nil:
+	case t.cfg.Sessions != nil && !k.alone:
 		if err := guard.Check(text); err != nil {
 			return tools.Plan{}, tools.Failed("%w", err)
 		}
 		if k.ref.Taken != "" {
 			return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or "+
 				"use another session", k.ref.Taken, k.ref.Session)
+		}
+		if !k.ref.Known { // else people would approve what can't run
+			if _, err := t.cfg.Sessions.CheckCreate(ctx, c.Thread, k.args.Session, ""); err != nil {
+				return tools.Plan{}, tools.Failed("%w", err)
+			}
 		}
 		a.Session, a.Pane = k.ref.Session, k.ref.Pane
 		if err := k.planShell(ctx, c, &a); err != nil {
@@ -425,6 +445,27 @@ func (t *tool) resolveSession(ctx context.Context, c tools.Call, k *call) (sessi
 		k.dir = "." // the target's default
 	}
 	return ref, nil
+}
+
+// planReadSomewhere is planRead, in the root directory where the call's own is gone. A cd there is no read: only the
+// terminal's own shell can leave.
+func (k *call) planReadSomewhere(ctx context.Context, c tools.Call, a *approvals.Action, seen looks) bool {
+	was, dir := k.binding, k.dir
+	if k.binding.gone {
+		if k.t.cfg.Sessions != nil && !k.alone && onlyMoves(k.args.Command) {
+			return false
+		}
+		root, err := k.t.bindLooked(ctx, "/", "", k.caps, seen)
+		if err != nil {
+			return false
+		}
+		k.gone, k.dir, k.binding = dir, "/", root
+	}
+	if k.planRead(ctx, c, a, seen) {
+		return true
+	}
+	k.gone, k.dir, k.binding = "", dir, was
+	return false
 }
 
 // planRead reports whether the call is a proven read that may be tried, and records in the action

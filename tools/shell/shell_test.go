@@ -31,13 +31,17 @@ type world struct {
 	book *session.Book
 	tool tools.Tool
 	reg  *tools.Registry
+
+	target *toolstest.Target
 }
 
 func managed(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, srv: &sessiontest.Server{}}
 	w.book = session.New(session.Config{Server: w.srv, DB: mem.Open(), Target: "local", Agent: "ops", Instance: "test", Dir: "/work"})
-	w.tool = shell.New(shell.Config{Target: &toolstest.Target{Name: "local"}, Sessions: w.book, User: "tester", Dir: "/work"})
+	w.target = &toolstest.Target{Name: "local"}
+	w.target.Put("/work/.keep", "")
+	w.tool = shell.New(shell.Config{Target: w.target, Sessions: w.book, User: "tester", Dir: "/work"})
 	w.reg = registry(t, w.tool)
 	return w
 }
