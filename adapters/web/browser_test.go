@@ -37,7 +37,11 @@ func shots(t *testing.T) string {
 
 func TestMain(m *testing.M) {
 	needstest.SideBySide(3)
-	os.Exit(m.Run())
+	code := m.Run()
+	if chromiums.end != nil {
+		chromiums.end()
+	}
+	os.Exit(code)
 }
 
 func chromium(t *testing.T) string {
@@ -221,31 +225,67 @@ func newScreenTest(t *testing.T, options ...option) *screenTest {
 	return s
 }
 
-// browser starts chromium for s, with a profile of its own.
-func (s *screenTest) browser(path string) {
-	t := s.t
-	t.Helper()
-	profile, err := os.MkdirTemp("", "web-profile") // not the test's: chromium may still write there when it has ended
+// chromiums is the one browser of the tests. Each of them has a window and a session of its own in it.
+var chromiums struct {
+	once sync.Once
+	ctx  context.Context
+	end  func()
+}
+
+// sharedBrowser starts the browser that the tests share.
+func sharedBrowser(path string) context.Context {
+	chromiums.once.Do(func() {
+		chromiums.ctx, chromiums.end = launch(path)
+		if err := chromedp.Do(chromiums.ctx, script("0")); err != nil { // it starts with its first step
+			panic(err)
+		}
+	})
+	return chromiums.ctx
+}
+
+// launch starts chromium with a profile of its own.
+func launch(path string) (ctx context.Context, end func()) {
+	profile, err := os.MkdirTemp("", "web-profile") // not a test's: chromium may still write there when it has ended
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	alloc, endAlloc := chromedp.NewExecAllocator(context.Background(),
 		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("disable-background-timer-throttling", true), chromedp.Flag("disable-backgrounding-occluded-windows", true),
+		chromedp.Flag("disable-renderer-backgrounding", true),
 		chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1280, 860),
 	)
 	tab, endTab := chromedp.NewContext(alloc)
-	ctx, endTime := context.WithTimeout(tab, 6*time.Minute) // a thousand cards, on a busy machine
-	s.own, s.ctx = tab, ctx
-	t.Cleanup(func() {
-		endTime()
+	return tab, func() {
 		_ = chromedp.Cancel(tab)
 		endTab()
 		endAlloc()
 		_ = os.RemoveAll(profile)
+	}
+}
+
+// browser opens a window for s that shares nothing with others.
+func (s *screenTest) browser(path string) {
+	tab, end := chromedp.NewContext(sharedBrowser(path), chromedp.WithNewBrowserContext())
+	s.in(tab, func() {
+		_ = chromedp.Cancel(tab)
+		end()
 	})
-	err = chromedp.Listen(tab, func(ev any) {
+}
+
+// in has s use a tab until the test ends.
+func (s *screenTest) in(tab context.Context, end func()) {
+	t := s.t
+	t.Helper()
+	ctx, endTime := context.WithTimeout(tab, 6*time.Minute) // a thousand cards, on a busy machine
+	s.own, s.ctx = tab, ctx
+	t.Cleanup(func() {
+		endTime()
+		end()
+	})
+	err := chromedp.Listen(tab, func(ev any) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch ev := ev.(type) {
@@ -264,7 +304,8 @@ func (s *screenTest) browser(path string) {
 	if err != nil {
 		t.Fatalf("starting chromium: %v", err)
 	}
-	s.do("listening", cmd(log.Enable, cdp.Empty{}), cmd(runtime.Enable, cdp.Empty{}))
+	s.do("listening", cmd(log.Enable, cdp.Empty{}), cmd(runtime.Enable, cdp.Empty{}),
+		cmd(emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})) // the window of one test has the focus
 }
 
 // another is a second browser in front of the same console, which shares nothing

@@ -27,6 +27,7 @@ func TestNotificationsInTheBrowser(t *testing.T) {
 	desk := &stage{}
 	with, service, sender := pushing(t, desk)
 	s := newScreenTest(t, with, func(c *Config) { c.Users = members("you") })
+	s.in(launch(chromium(t))) // its own browser: a window beside others has no notifications
 	var mu sync.Mutex
 	var worker serviceworker.RegistrationID
 	if err := chromedp.Listen(s.own, func(ev any) {
