@@ -369,7 +369,7 @@ func Forget(tx store.Tx, thread chat.ThreadID, ref chat.MessageRef, keep bool) (
 		}
 	}
 	if found {
-		store.Save(tx, store.Key("history-rewritten", string(thread)), VersionOf(tx, thread).Rewritten+1)
+		rewritten(tx, thread)
 	}
 	return found
 }

@@ -60,7 +60,7 @@ func root() *cobra.Command {
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
 		admin.AuditCommand(), admin.ExportCommand(), verifyCommand(), signerCommand(), witness.Command(),
-		admin.BackupCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
+		admin.BackupCommand(), admin.ForgetCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
 	)
 	c.AddCommand(client.Commands(version, operator)...)
 	withExamples(c, "")

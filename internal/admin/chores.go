@@ -24,7 +24,7 @@ func Chores(f config.File) func(bot.Site) bot.Chores {
 				a.cfg.Log = u.Host
 			}
 		}
-		handlers := map[string]http.Handler{exportPath: auditHandler(s), backupPath: backupHandler(s)}
+		handlers := map[string]http.Handler{exportPath: auditHandler(s), backupPath: backupHandler(s), forgetPath: forgetHandler(s)}
 		if len(f.Audit.Witnesses) > 0 {
 			handlers[LogPath] = a.logHandler()
 		}
@@ -57,6 +57,7 @@ func (r retention) run(ctx context.Context) error {
 		if _, err := pruneRows(ctx, r.db, r.keep, time.Now()); err != nil && ctx.Err() == nil {
 			r.log.Error("old rows could not be pruned", "error", err)
 		}
+		r.threads(ctx, time.Now())
 		select {
 		case <-t.C:
 		case <-ctx.Done():

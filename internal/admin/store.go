@@ -93,6 +93,12 @@ func pruneAll(ctx context.Context, e config.Env, f config.File, db store.DB, now
 	if n.rows, err = pruneRows(ctx, db, f.Keep, now); err != nil {
 		return n, fmt.Errorf("old rows cannot be pruned; run bot store check (%w)", err)
 	}
+	if f.Keep.Threads > 0 {
+		threads, err := pruneThreads(ctx, db, now.Add(-f.Keep.Threads))
+		if n.rows += threads; err != nil {
+			return n, fmt.Errorf("old conversations cannot be removed; run bot store check (%w)", err)
+		}
+	}
 	outputs := output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), Max: f.Outputs.MaxBytes, DB: storage.Shared(e, db)})
 	if n.outputs, err = outputs.Prune(ctx, now.Add(-f.Outputs.Keep)); err != nil {
 		return n, fmt.Errorf("old outputs cannot be removed; see who owns %s (%w)", filepath.Join(e.DataDir, "outputs"), err)

@@ -225,6 +225,8 @@ type KeepConfig struct {
 	Deleted bool          `yaml:"deleted,omitempty"`
 	Events  time.Duration `yaml:"events"` // ids of chat events, for recognising repeats
 	Undo    time.Duration `yaml:"undo"`   // what files were before a change, for the button Undo
+	// Threads is how long a conversation is kept after its last entry; 0 is for ever.
+	Threads time.Duration `yaml:"threads,omitempty"`
 }
 
 // OutputsConfig says what of outputs is kept whose result was cut.
@@ -328,6 +330,9 @@ func (f File) check(path string) error {
 	}
 	if !f.Recordings.Off && (f.Recordings.MaxBytes < 1<<20 || f.Recordings.Keep < time.Hour) {
 		return Errorf("%s: recordings need max_bytes of at least 1048576 and keep of at least 1h; raise them, or set off: true", path)
+	}
+	if t := f.Keep.Threads; t != 0 && t < 24*time.Hour {
+		return Errorf("%s: keep.threads is %s; use at least 24h, such as 2160h, or 0 for ever", path, t)
 	}
 	if f.Outputs.MaxBytes < 1<<16 || f.Outputs.Keep < time.Hour {
 		return Errorf("%s: outputs need max_bytes of at least 65536 and keep of at least 1h; raise them", path)

@@ -1,0 +1,98 @@
+package web
+
+import (
+	"bytes"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/store"
+)
+
+// sayRemoved replaces what a person wrote who was forgotten.
+const sayRemoved = "(this message was removed)"
+
+// EraseThread removes a conversation of the console; other networks' are not here.
+func EraseThread(tx store.Tx, thread chat.ThreadID) {
+	id, ok := threadPart(thread)
+	if !ok {
+		return
+	}
+	t, ok := store.Load[threadRow](tx, threadKey(id))
+	if !ok {
+		return
+	}
+	tx.Delete(t.listKey(id))
+	tx.Delete(threadKey(id))
+	tx.Delete(textKey(id))
+	for _, rows := range []string{"message", "change", "pending", "key"} {
+		deleteRows(tx, scheme, rows, id)
+	}
+}
+
+func deleteRows(tx store.Tx, prefix ...any) (n int) {
+	var keys [][]byte
+	from, to := store.Prefix(prefix...)
+	for k := range tx.Scan(from, to) {
+		keys = append(keys, bytes.Clone(k))
+	}
+	for _, k := range keys {
+		tx.Delete(k)
+	}
+	return len(keys)
+}
+
+// ForgetInThread removes what a person of the console wrote in a conversation, and what it is called after it.
+func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID) {
+	id, ok := threadPart(thread)
+	if !ok {
+		return
+	}
+	t, ok := store.Load[threadRow](tx, threadKey(id))
+	if !ok {
+		return
+	}
+	from, to := store.Prefix(scheme, "message", id)
+	type found struct {
+		key []byte
+		row messageRow
+	}
+	var all []found
+	changed := false
+	for k, raw := range tx.Scan(from, to) {
+		var m messageRow
+		store.Decode(k, raw, &m)
+		if m.From.ID == who && !m.From.Bot {
+			m.Text, m.Files, m.From.Name, m.Groups = sayRemoved, nil, "", nil
+			changed = true
+		}
+		all = append(all, found{bytes.Clone(k), m})
+	}
+	if userID(t.By) == who && t.By != "" {
+		t.Title, changed = sayRemoved, true
+	}
+	if !changed {
+		return
+	}
+	store.Save(tx, threadKey(id), t)
+	for _, f := range all {
+		store.Save(tx, f.key, f.row)
+	}
+	tx.Delete(textKey(id)) // made again of what is left
+	for _, f := range all {
+		noteWords(tx, id, f.row)
+	}
+}
+
+// ForgetPerson removes what the console keeps for a person: devices, wishes, marks and pins. Sessions and tokens end
+// with their place in the configuration.
+func ForgetPerson(tx store.Tx, who chat.UserID) {
+	user, ok := strings.CutPrefix(string(who), scheme+":")
+	if !ok {
+		return
+	}
+	for _, rows := range []string{"device", "pushed", "mark", "pin"} {
+		deleteRows(tx, scheme, rows, user)
+	}
+	tx.Delete(wishKey(user))
+	tx.Delete(readerKey(user))
+}

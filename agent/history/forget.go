@@ -1,0 +1,110 @@
+package history
+
+import (
+	"slices"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/store"
+)
+
+// Removed replaces the text of a message of a person who was forgotten.
+const Removed = "(this message was removed)"
+
+// Threads lists up to limit threads after the thread after, in order; "" begins.
+func Threads(tx store.Tx, after chat.ThreadID, limit int) (out []chat.ThreadID) {
+	start, end := store.Prefix("history-next")
+	if after != "" {
+		start = store.Key("history-next", string(after))
+	}
+	for key := range tx.Scan(start, end) {
+		parts, err := store.Parts(key)
+		if err != nil {
+			store.Abort(err)
+		}
+		if name, _ := parts[1].(string); name != string(after) {
+			if out = append(out, chat.ThreadID(name)); len(out) == limit {
+				break
+			}
+		}
+	}
+	return out
+}
+
+// Newest is when a thread's last entry was written; ok is false if it has none.
+func Newest(tx store.Tx, thread chat.ThreadID) (at time.Time, ok bool) {
+	start, end := store.Prefix("history", string(thread))
+	for k, v := range tx.ScanBack(start, end) {
+		var e Entry
+		store.Decode(k, v, &e)
+		return e.At, true
+	}
+	return at, false
+}
+
+// Erase removes a thread's transcript, and returns the requests that were in it. Numbers aren't used again.
+func Erase(tx store.Tx, thread chat.ThreadID) []approvals.ID {
+	entries := Load(tx, thread)
+	for _, e := range entries {
+		tx.Delete(store.Key("history", string(thread), e.Seq))
+	}
+	if len(entries) > 0 {
+		rewritten(tx, thread)
+	}
+	return requests(entries)
+}
+
+func requests(entries []Entry) (out []approvals.ID) {
+	for _, e := range entries {
+		if e.Ask != nil && !slices.Contains(out, e.Ask.Approval) {
+			out = append(out, e.Ask.Approval)
+		}
+	}
+	return out
+}
+
+func rewritten(tx store.Tx, thread chat.ThreadID) {
+	store.Save(tx, store.Key("history-rewritten", string(thread)), VersionOf(tx, thread).Rewritten+1)
+}
+
+// ForgetPerson removes what somebody wrote in a thread, files, reasons and their name with it, and summaries, which
+// may tell of it. It returns how many messages those were, and the requests of the thread.
+func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages int, asked []approvals.ID) {
+	entries := Load(tx, thread)
+	changed := false
+	for _, e := range entries {
+		gone := e
+		if m := e.Message; m != nil && m.From.ID == who && m.Text != Removed {
+			c := *m
+			c.Text, c.Files, c.Kept, c.From.Name, c.Groups = Removed, nil, "", "", nil
+			gone.Message = &c
+			messages++
+		}
+		if d := e.Decision; d != nil && d.By == string(who) && d.ByName+d.Reason != "" {
+			c := *d
+			c.ByName, c.Reason = "", ""
+			gone.Decision = &c
+		}
+		if s := e.Stop; s != nil && s.From.ID == who && s.From.Name != "" {
+			c := *s
+			c.From.Name = ""
+			gone.Stop = &c
+		}
+		if gone != e {
+			gone.Tokens, changed = 0, true
+			store.Save(tx, store.Key("history", string(thread), e.Seq), gone)
+		}
+	}
+	if !changed {
+		return 0, nil
+	}
+	for _, e := range entries {
+		if e.Summary != nil {
+			e.Summary, e.Tokens = &Summary{Upto: e.Summary.Upto, Text: "(left out: it may have told of messages that were removed since)"}, 0
+			store.Save(tx, store.Key("history", string(thread), e.Seq), e)
+		}
+	}
+	rewritten(tx, thread)
+	return messages, requests(entries)
+}

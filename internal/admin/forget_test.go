@@ -1,0 +1,188 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/approvals"
+	"countersign/approvals/audit"
+	"countersign/bot"
+	"countersign/internal/config"
+	"countersign/store"
+	"countersign/store/keyring"
+	"countersign/store/mem"
+	"countersign/store/queue"
+)
+
+var (
+	ann = chat.User{ID: "slack:T1:ANN", Name: "Ann"}
+	bob = chat.User{ID: "slack:T1:BOB", Name: "Bob"}
+)
+
+// told writes a conversation that ended at a time, with a request that is over.
+func told(t *testing.T, db store.DB, thread chat.ThreadID, at time.Time) {
+	t.Helper()
+	update(t, db, func(tx store.Tx) {
+		id := approvals.ID("req-" + string(thread))
+		say := func(e history.Entry) { e.At = at; history.Append(tx, thread, e) }
+		say(history.Entry{Kind: history.KindMessage, Message: &history.Message{From: ann, Text: "my password is in the drawer", Files: []chat.File{{Name: "a.txt"}}}})
+		say(history.Entry{Kind: history.KindMessage, Message: &history.Message{From: bob, Text: "restart it"}})
+		say(history.Entry{Kind: history.KindSummary, Summary: &history.Summary{Upto: 1, Text: "Ann told of a drawer"}})
+		r := approvals.Record{ID: id, Thread: thread, Requester: ann, Reason: "because", By: bob, Votes: []approvals.Vote{{User: ann, Reason: "as I said"}}}
+		(approvals.Ledger{}).Open(tx, r)
+		r, _ = (approvals.Ledger{}).Get(tx, id)
+		r.State, r.Ended = approvals.Denied, at
+		store.Save(tx, store.Key("approval", string(id)), r)
+		tx.Delete(store.Key("approval-open", string(thread), string(id)))
+		say(history.Entry{Kind: history.KindAsk, Ask: &history.Ask{Call: "c", Approval: id}})
+		say(history.Entry{Kind: history.KindDecision, Decision: &history.Decision{Call: "c", Approval: id, State: approvals.Denied, By: string(ann.ID), ByName: ann.Name, Reason: "as I said"}})
+		say(history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
+		audit.Append(tx, string(thread), audit.Event{What: audit.Denied, Approval: string(id), User: string(ann.ID), Command: "rm x"}, at)
+	})
+}
+
+func update(t *testing.T, db store.DB, f func(store.Tx)) {
+	t.Helper()
+	if err := db.Update(t.Context(), func(tx store.Tx) error { f(tx); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rows is the whole store but the audit record, as text.
+func rows(t *testing.T, db store.DB) string {
+	t.Helper()
+	var b strings.Builder
+	update(t, db, func(tx store.Tx) {
+		for _, first := range []string{"history", "approval", "approval-face", "history-next", "history-rewritten"} {
+			for k, v := range tx.Scan(store.Prefix(first)) {
+				fmt.Fprintf(&b, "%s %s\n", store.Format(k), v)
+			}
+		}
+	})
+	return b.String()
+}
+
+func verified(t *testing.T, db store.DB, lines int) {
+	t.Helper()
+	update(t, db, func(tx store.Tx) {
+		for _, thread := range []string{"web:old", "web:new"} {
+			if err := audit.Verify(tx, thread); err != nil || len(audit.Lines(tx, thread)) != lines {
+				t.Errorf("the audit record of %s: %v", thread, err)
+			}
+		}
+	})
+}
+
+func TestOldConversationsGoAndTheAuditRecordStays(t *testing.T) {
+	db := mem.Open()
+	defer db.Close()
+	now := time.Now()
+	told(t, db, "web:old", now.Add(-100*24*time.Hour))
+	told(t, db, "web:open", now.Add(-100*24*time.Hour))
+	told(t, db, "web:waits", now.Add(-100*24*time.Hour))
+	told(t, db, "web:new", now)
+	update(t, db, func(tx store.Tx) {
+		(approvals.Ledger{}).Open(tx, approvals.Record{ID: "open", Thread: "web:open"})
+		queue.PutAt(tx, now.Add(time.Hour), queue.Item{ID: "i", Thread: "web:waits", Kind: "x"})
+	})
+	n, err := pruneThreads(t.Context(), db, now.Add(-90*24*time.Hour))
+	if err != nil || n != 1 {
+		t.Errorf("%d removed, %v", n, err)
+	}
+	left := rows(t, db)
+	for thread, kept := range map[string]bool{"web:old": false, "web:open": true, "web:waits": true, "web:new": true} {
+		var there bool
+		update(t, db, func(tx store.Tx) { _, there = history.Newest(tx, chat.ThreadID(thread)) })
+		if there != kept || strings.Contains(left, "req-"+thread) != kept {
+			t.Errorf("%s: %v, %s", thread, there, left)
+		}
+	}
+	verified(t, db, 1)
+	update(t, db, func(tx store.Tx) { // somebody speaks there again
+		if e := history.Append(tx, "web:old", history.Entry{Kind: history.KindMessage, Message: &history.Message{From: ann, Text: "again"}}); e.Seq != 6 {
+			t.Errorf("the next entry is %d", e.Seq)
+		}
+	})
+}
+
+func TestAPersonIsForgotten(t *testing.T) {
+	db := mem.Open()
+	defer db.Close()
+	told(t, db, "web:old", time.Now())
+	told(t, db, "web:new", time.Now())
+	said, err := oblivion{Person: ann.ID}.do(t.Context(), db)
+	if err != nil || !strings.HasPrefix(said, "2 messages of slack:T1:ANN removed from 2 conversations") {
+		t.Errorf("%s, %v", said, err)
+	}
+	left := rows(t, db)
+	for _, gone := range []string{"drawer", "a.txt", "Ann", "as I said"} {
+		if strings.Contains(left, gone) {
+			t.Errorf("%q is left: %s", gone, left)
+		}
+	}
+	for _, kept := range []string{"restart it", "Bob", "because", string(ann.ID)} {
+		if !strings.Contains(left, kept) {
+			t.Errorf("%q is gone: %s", kept, left)
+		}
+	}
+	verified(t, db, 1)
+}
+
+// TestARunningBotForgets on request of who can read its data directory.
+func TestARunningBotForgets(t *testing.T) {
+	db := mem.Open()
+	defer db.Close()
+	told(t, db, "web:old", time.Now())
+	dir, key := t.TempDir(), []byte(strings.Repeat("k", 32))
+	if err := os.WriteFile(filepath.Join(dir, "web.key"), key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(forgetHandler(bot.Site{DB: db, Key: key, Log: slog.New(slog.DiscardHandler)}))
+	defer srv.Close()
+	e := config.Env{DataDir: dir}
+	if _, err := askToForget(t.Context(), e, srv.URL, oblivion{Thread: "web:none"}); err == nil || !strings.Contains(err.Error(), "no conversation web:none") {
+		t.Error(err)
+	}
+	said, err := askToForget(t.Context(), e, srv.URL, oblivion{Thread: "web:old"})
+	if err != nil || !strings.Contains(said, "web:old is removed") || strings.Contains(rows(t, db), "drawer") {
+		t.Errorf("%s, %v", said, err)
+	}
+	forge := func(sign []byte, body, signed string) int {
+		code := auditCode(sign, time.Now())
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", codeScheme+code)
+		r.Header.Set(bodyHeader, signBody(sign, code, []byte(signed)))
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		_, _ = io.Copy(io.Discard, res.Body)
+		return res.StatusCode
+	}
+	own := keyring.Derive(key, forgetKey)
+	for name, got := range map[string]int{
+		"another key": forge([]byte("other"), `{"thread":"a"}`, `{"thread":"a"}`), "the key of exports": forge(key, `{"thread":"a"}`, `{"thread":"a"}`),
+		"another body": forge(own, `{"thread":"b"}`, `{"thread":"a"}`),
+	} {
+		if got != http.StatusForbidden {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+	if got := forge(own, `{}`, `{}`); got != http.StatusBadRequest {
+		t.Errorf("nothing: %d", got)
+	}
+}
