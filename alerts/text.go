@@ -134,12 +134,8 @@ func (g *group) face() string {
 		}
 		p.add("- " + escaped(k, valueRoom/2) + ": " + escaped(n.Labels[k], valueRoom) + "\n")
 	}
-	shown := 0
-	for _, a := range n.Alerts {
-		if own := ownLabels(a, n.Labels); own != "" && a.Status == notice.Firing && shown < shownAlert && len(e.On) > 1 {
-			p.add("- firing: " + escaped(own, 2*valueRoom) + "\n")
-			shown++
-		}
+	if len(n.Alerts) > 1 {
+		p.addAlerts(n)
 	}
 	if text := told(n); text != "" {
 		quote := []string{""}
@@ -151,6 +147,48 @@ func (g *group) face() string {
 		p.add(strings.Join(quote, "\n") + "\n")
 	}
 	return strings.TrimSpace(p.b.String() + link)
+}
+
+// addAlerts adds a line for each alert, those that fire first: as many of each kind as are shown.
+func (p *page) addAlerts(n notice.Notice) {
+	for _, kind := range []struct {
+		status notice.Status
+		mark   string
+	}{{notice.Firing, "firing: "}, {notice.Resolved, "resolved: "}} {
+		shown := 0
+		for _, a := range n.Alerts {
+			what := named(a, n.Labels)
+			if a.Status != kind.status || what == "" || shown == shownAlert {
+				continue
+			}
+			link := ""
+			if a.URL != "" && a.URL != n.URL && a.Status == notice.Firing {
+				link = " <" + a.URL + ">"
+			}
+			line := "- " + kind.mark + escaped(what, 2*valueRoom)
+			if p.add(line+link+"\n") || p.add(line+"\n") {
+				shown++
+			}
+		}
+	}
+}
+
+// named is what tells an alert apart: its rule, what it says, and the labels that the others don't have.
+func named(a notice.Alert, common map[string]string) string {
+	var parts []string
+	for _, s := range []string{a.Labels["alertname"], a.Title} {
+		if s != "" && s != common["alertname"] && !slices.Contains(parts, s) {
+			parts = append(parts, s)
+		}
+	}
+	own := maps.Clone(a.Labels)
+	delete(own, "alertname")
+	a.Labels = own
+	name, rest := strings.Join(parts, ": "), ownLabels(a, common)
+	if name != "" && rest != "" {
+		return name + " (" + rest + ")"
+	}
+	return name + rest
 }
 
 // told is what the notice says, or its only alert.
@@ -245,7 +283,7 @@ func changed(before, e entry) string {
 		parts = append(parts, "Now "+counts(e))
 		var fresh []string
 		for _, a := range e.Notice.Alerts {
-			own := ownLabels(a, e.Notice.Labels)
+			own := named(a, e.Notice.Labels)
 			if _, old := slices.BinarySearch(before.On, a.Fingerprint); a.Status == notice.Firing && !old && own != "" && len(fresh) < 3 {
 				fresh = append(fresh, escaped(own, valueRoom))
 			}
@@ -253,11 +291,25 @@ func changed(before, e entry) string {
 		if len(fresh) > 0 {
 			parts = append(parts, "New: "+strings.Join(fresh, "; "))
 		}
+		if over := ended(before, e); len(over) > 0 {
+			parts = append(parts, "Resolved: "+strings.Join(over, "; "))
+		}
 	}
 	if len(parts) == 0 {
 		return "The alert changed."
 	}
 	return strings.Join(parts, ". ") + "."
+}
+
+// ended names alerts that fired before and no longer do.
+func ended(before, e entry) (out []string) {
+	for _, a := range before.Notice.Alerts { // a sender may leave out what is over
+		_, on := slices.BinarySearch(e.On, a.Fingerprint)
+		if own := named(a, e.Notice.Labels); a.Status == notice.Firing && !on && own != "" && len(out) < 3 {
+			out = append(out, escaped(own, valueRoom))
+		}
+	}
+	return out
 }
 
 func capital(s string) string {

@@ -114,6 +114,29 @@ func TestAnAlertCannotEndItsQuotation(t *testing.T) {
 	})
 }
 
+// TestAMixedGroupSaysWhatFiresAndWhatIsOver, with the links of what fires.
+func TestAMixedGroupSaysWhatFiresAndWhatIsOver(t *testing.T) {
+	alert := func(status notice.Status, name, summary, url string) notice.Alert {
+		return notice.Alert{Fingerprint: name, Status: status, Title: summary, URL: url, Labels: map[string]string{"alertname": name, "test": "true"}}
+	}
+	g := newEpisode(nil, "id", Place{Channel: "web"}, time.Now())
+	n := notice.Notice{Source: notice.Grafana, Status: notice.Firing, Title: "B, C", URL: "https://g.example/b", Labels: map[string]string{"test": "true"}, Alerts: []notice.Alert{
+		alert(notice.Resolved, "A", "failure on a", "https://g.example/a"), alert(notice.Firing, "B", "Testing", "https://g.example/b"), alert(notice.Firing, "C", "C", "https://g.example/c"),
+	}}
+	before := newEntry(n, plain)
+	g.Last = before
+	face := g.face()
+	for _, want := range []string{"- firing: B\\: Testing\n", "- firing: C <https://g.example/c>\n", "- resolved: A\\: failure on a\n"} {
+		if !strings.Contains(face, want) {
+			t.Errorf("%q is missing in\n%s", want, face)
+		}
+	}
+	n.Alerts = []notice.Alert{n.Alerts[0], n.Alerts[2], alert(notice.Resolved, "B", "Testing", "")}
+	if got, want := changed(before, newEntry(n, plain)), "Now 1 firing, 2 resolved. Resolved: B\\: Testing."; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
 func TestLinesOfAFloodFitOneMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &group{Stage: live}

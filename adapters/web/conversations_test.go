@@ -233,6 +233,28 @@ func TestFiltersShowWhatConcernsAPerson(t *testing.T) {
 	}
 }
 
+// TestAConversationOfTheBotIsCalledAsItsFirstMessage, also once that says something else, unless a person named it.
+func TestAConversationOfTheBotIsCalledAsItsFirstMessage(t *testing.T) {
+	r := newRig(t, anybody)
+	alice := r.signIn("alice")
+	alert, ref, err := r.a.Open(t.Context(), "web", "alert", chat.Post{Key: "root", Text: "**🔴 Firing: web\\-1**\n\n- Source: x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(text, want string) {
+		t.Helper()
+		if err := r.a.Edit(t.Context(), alert, ref, chat.Post{Key: "root", Text: text}); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := alice.list(); len(got) != 1 || got[0].Title != want {
+			t.Errorf("it is called %+v, not %q", got, want)
+		}
+	}
+	edit("**✅ Resolved: web\\-1**\n\n- Source: x", "✅ Resolved: web-1")
+	alice.tell(alert, "arrange", `{"title":"The disk"}`)
+	edit("**🔴 Firing: web\\-1**", "The disk")
+}
+
 func TestUnreadIsWhatSomebodyElseSaidSince(t *testing.T) {
 	r := newRig(t, anybody)
 	alice := r.signIn("alice")

@@ -211,6 +211,9 @@ func editPost(tx store.Tx, id string, ref chat.MessageRef, p chat.Post, now time
 	if !ok || !m.From.Bot {
 		return "", chat.ErrGone
 	}
+	if t.By == "" && t.Title == (chat.Post{Text: m.Text, Card: m.Card}).Heading(titleSize) {
+		t.Title = p.Heading(titleSize) // the thread that the bot began is called as its first message
+	}
 	fill(&m, p)
 	m.Edited = stamp(now)
 	put(tx, id, t, seq, m, now)

@@ -57,16 +57,49 @@ func TestAlertmanagersExampleIsUnderstood(t *testing.T) {
 
 func TestGrafanasExampleIsUnderstood(t *testing.T) {
 	n := parse(t, notice.Grafana, published(t, notice.Grafana))
-	if n.Status != notice.Firing || n.Key != "{}:{}" || n.Title != "[FIRING:2] (blue)" || n.Labels["team"] != "blue" ||
+	if n.Status != notice.Firing || n.Key != "{}:{}" || n.Title != "High memory usage, High CPU usage" || n.Labels["team"] != "blue" ||
 		len(n.Alerts) != 2 || n.URL != "https://play.grafana.org/alerting/1afz29v7z/edit" {
 		t.Errorf("the notice is %+v", n)
 	}
 	if n.Alerts[1].URL != "https://play.grafana.org/d/abc?viewPanel=2" {
 		t.Errorf("the panel is %q", n.Alerts[1].URL)
 	}
+	if n := parse(t, notice.Grafana, []byte(strings.Replace(string(published(t, notice.Grafana)), `[FIRING:2]  (blue)`, `Blue is down`, 1))); n.Title != "Blue is down" {
+		t.Errorf("a title of one's own is %q", n.Title)
+	}
 	other := parse(t, notice.Grafana, []byte(strings.Replace(string(published(t, notice.Grafana)), `"orgId": 1`, `"orgId": 2`, 1)))
 	if other.Key == n.Key {
 		t.Error("groups of two organisations have one key")
+	}
+}
+
+// TestAGroupIsNamedAfterWhatFires: what is over comes first in some groups, and many have nothing in common.
+func TestAGroupIsNamedAfterWhatFires(t *testing.T) {
+	const (
+		over   = `{"status":"resolved","labels":{"alertname":"Test alert","instance":"a"},"annotations":{"summary":"failure on a"},"startsAt":"2026-06-17T01:04:00Z","endsAt":"2026-06-17T01:08:28Z","generatorURL":"https://g.example.com/over","fingerprint":"aa"}`
+		second = `{"status":"firing","labels":{"alertname":"Second test"},"annotations":{"summary":"Testing"},"startsAt":"2026-06-17T01:03:00Z","generatorURL":"https://g.example.com/second","fingerprint":"bb"}`
+		third  = `{"status":"firing","labels":{"alertname":"Third test"},"startsAt":"2026-06-17T01:03:00Z","generatorURL":"https://g.example.com/third","fingerprint":"cc"}`
+	)
+	for _, c := range []struct {
+		source             notice.Source
+		alerts, title, url string
+	}{
+		{notice.Grafana, over + "," + second, "Second test", "https://g.example.com/second"},
+		{notice.Grafana, second + "," + third, "Second test, Third test", "https://g.example.com/second"},
+		{notice.Alertmanager, over + "," + third, "Third test", "https://g.example.com/third"},
+		{notice.Alertmanager, second + "," + third, "Second test, Third test", "https://g.example.com/second"},
+	} {
+		body := `{"version":"` + map[notice.Source]string{notice.Grafana: "1", notice.Alertmanager: "4"}[c.source] + `","status":"firing","groupKey":"{}:{}","title":"[FIRING:1, RESOLVED:1]  (true)",` +
+			`"groupLabels":{},"commonLabels":{},"commonAnnotations":{},"alerts":[` + c.alerts + `]}`
+		if n := parse(t, c.source, []byte(body)); n.Title != c.title || n.URL != c.url {
+			t.Errorf("%s: %q at %s, not %q at %s", c.source, n.Title, n.URL, c.title, c.url)
+		}
+	}
+}
+
+func TestACustomPayloadOfGrafanaIsNamed(t *testing.T) {
+	if _, err := notice.Parse(notice.Grafana, []byte(`{"text":"TestAlert"}`), at); !errors.Is(err, notice.ErrFormat) || !strings.Contains(err.Error(), "has a custom one; remove that") {
+		t.Error(err)
 	}
 }
 

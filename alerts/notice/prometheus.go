@@ -62,7 +62,7 @@ func parseAlertmanager(body []byte) (Notice, error) {
 		return Notice{}, err
 	}
 	n.URL = g.ExternalURL
-	for _, a := range g.Alerts {
+	for _, a := range g.matter() {
 		if n.URL == "" {
 			n.URL = a.GeneratorURL
 		}
@@ -74,6 +74,9 @@ func parseGrafana(body []byte) (Notice, error) {
 	var g group
 	if err := decode(body, &g); err != nil {
 		return Notice{}, err
+	}
+	if g.Status == "" && g.State == "" && g.GroupKey == "" && len(g.Alerts) == 0 {
+		return Notice{}, malformed("it has none of the fields of Grafana's own payload, so the contact point has a custom one; remove that in the contact point's webhook settings")
 	}
 	// "state" was the status of the dashboards' alerts; it is still sent.
 	if g.Status == "" {
@@ -93,23 +96,38 @@ func parseGrafana(body []byte) (Notice, error) {
 	}
 	// The default title says what the status and the labels say:
 	// "[FIRING:1] name (values)". A name or a summary says it better.
-	if t := g.name(); t != "" {
-		n.Title = t
-	} else {
+	own := g.Title != "" && !strings.HasPrefix(g.Title, "[FIRING:") && !strings.HasPrefix(g.Title, "[RESOLVED")
+	if n.Title == "" || own && g.shared() == "" {
 		n.Title = g.Title
 	}
 	for i, a := range g.Alerts {
-		n.Alerts[i].URL = cmp.Or(webURL(a.PanelURL), webURL(a.DashboardURL), webURL(a.GeneratorURL))
+		n.Alerts[i].URL = a.page()
 		if v := strings.TrimSpace(a.ValueString); v != "" && n.Alerts[i].Text == "" {
 			n.Alerts[i].Text = v
 		}
-		n.URL = cmp.Or(n.URL, n.Alerts[i].URL)
+	}
+	for _, a := range g.matter() {
+		n.URL = cmp.Or(n.URL, a.page())
 	}
 	n.URL = cmp.Or(n.URL, g.ExternalURL)
 	if n.Text == "" && len(g.Alerts) == 0 {
 		n.Text = g.Message
 	}
 	return n, nil
+}
+
+// page is where Grafana shows an alert.
+func (a groupAlert) page() string {
+	return cmp.Or(webURL(a.PanelURL), webURL(a.DashboardURL), webURL(a.GeneratorURL))
+}
+
+// matter are the alerts that a notice is about: those that fire, or all where none does.
+func (g group) matter() []groupAlert {
+	firing := slices.DeleteFunc(slices.Clone(g.Alerts), func(a groupAlert) bool { return Status(a.Status) != Firing })
+	if len(firing) == 0 {
+		return g.Alerts
+	}
+	return firing
 }
 
 func (g group) notice() (Notice, error) {
@@ -152,6 +170,14 @@ func (g group) notice() (Notice, error) {
 	return n, nil
 }
 
+// shared is what all alerts of a group have as a name, or "".
+func (g group) shared() string {
+	return cmp.Or(g.CommonAnnotations["summary"], g.CommonLabels["alertname"], g.GroupLabels["alertname"])
+}
+
+// shownNames is how many rules a title names.
+const shownNames = 3
+
 // name is what a group is about in one line.
 func (g group) name() string {
 	if s := g.CommonAnnotations["summary"]; s != "" {
@@ -164,15 +190,33 @@ func (g group) name() string {
 			rest = append(rest, g.GroupLabels[k])
 		}
 	}
-	switch {
-	case name == "" && len(g.Alerts) == 1:
+	if name == "" && len(g.Alerts) == 1 {
 		return cmp.Or(g.Alerts[0].Annotations["summary"], g.Alerts[0].Labels["alertname"], strings.Join(rest, ", "))
+	}
+	if name == "" {
+		name = names(g.matter())
+	}
+	switch {
 	case name == "":
 		return strings.Join(rest, ", ")
 	case len(rest) == 0:
 		return name
 	}
 	return name + " (" + strings.Join(rest, ", ") + ")"
+}
+
+// names are those of the rules of alerts, or else what they say of themselves.
+func names(alerts []groupAlert) string {
+	var all []string
+	for _, a := range alerts {
+		if name := cmp.Or(a.Labels["alertname"], a.Annotations["summary"]); name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	if more := len(all) - shownNames; more > 0 {
+		return strings.Join(all[:shownNames], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(all, ", ")
 }
 
 // explanation is what annotations say beyond the summary.
