@@ -384,7 +384,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last)
 	b.console = console.Config{
 		Desk: home, Lists: desk.NewLists(home, b.redactor.RedactCommand, pages...),
-		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Calls: b.calls, Redact: b.redactor.Redact, Tell: b.tell, Log: b.log,
+		File: b.env.Config, DataDir: b.env.DataDir, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Calls: b.calls, Redact: b.redactor.Redact, Tell: b.tell, Log: b.log,
 	}
 	if !b.file.Recordings.Off {
 		b.console.Recordings = &b.recordings

@@ -96,7 +96,7 @@ func ValidateHere(e config.Env, f config.File) error {
 // ValidateServing refuses what only a bot that serves needs.
 func ValidateServing(e config.Env, f config.File) error {
 	if f.Web.OIDC.Issuer != "" {
-		if _, err := console.IdentityProvider(f.Web.OIDC, e.OIDCSecret, slog.New(slog.DiscardHandler)); err != nil {
+		if _, err := console.IdentityProvider(f.Web.OIDC, e.OIDCSecret, slog.New(slog.DiscardHandler), nil); err != nil {
 			return err
 		}
 	}

@@ -181,6 +181,7 @@ type fakeOIDC struct {
 	expires time.Time
 	down    error
 	refuse  error
+	many    error    // beside a name
 	begun   []string // callbacks
 	ended   []string // what was kept
 }
@@ -195,11 +196,14 @@ func (f *fakeOIDC) Finish(_ context.Context, keep string, q url.Values) (string,
 	if q.Get("code") != "good" && f.refuse == nil {
 		return "", "", nil, time.Time{}, errors.New("The code is no good: start again.") //nolint:revive // shown as it is
 	}
+	if f.refuse != nil {
+		return "", "", nil, time.Time{}, f.refuse
+	}
 	subject := f.subject
 	if subject == "" {
 		subject = "sub of " + f.name
 	}
-	return "https://login.example.com " + subject, f.name, f.groups, f.expires, f.refuse
+	return "https://login.example.com " + subject, f.name, f.groups, f.expires, f.many
 }
 
 func withOIDC(f *fakeOIDC) option {
@@ -319,6 +323,15 @@ func TestSigningInThroughAProvider(t *testing.T) {
 	}
 }
 
+// TestWhoIsKnownByNameNeedsNoGroups: they also come in when they are in too many.
+func TestWhoIsKnownByNameNeedsNoGroups(t *testing.T) {
+	r := newRig(t, withOIDC(&fakeOIDC{name: "ann", many: errors.New("You are in too many groups.")})) //nolint:revive // shown as it is
+	c := r.stranger().begin("")
+	if got := r.stranger().visit("/oidc/callback?code=good&state=s1", with(c)); got.status != 303 || cookieOf(got, cookieName) == nil {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
 func TestGroupsDecideWhoMaySignIn(t *testing.T) {
 	f := &fakeOIDC{name: "zoe", groups: []string{"sre"}}
 	r := newRig(t, withOIDC(f), func(cfg *Config) {
@@ -421,6 +434,9 @@ func TestWhoIsNotLetInThroughAProvider(t *testing.T) {
 		{"somebody whom the provider refuses", func(f *fakeOIDC) {
 			f.refuse = errors.New(`You may not, <b>"at all"</b>.`) //nolint:revive // shown as it is
 		}, nil, 403, "You may not, &lt;b&gt;&#34;at all&#34;&lt;/b&gt;.", 1, "sign-in refused oidc"},
+		{"a name that is not known here, with too many groups", func(f *fakeOIDC) {
+			f.name, f.many = "mallory", errors.New("You are in too many groups.") //nolint:revive // shown as it is
+		}, nil, 403, "in too many groups", 1, "sign-in refused mallory oidc"},
 		{"a name that is not known here", func(f *fakeOIDC) { f.name = "mallory" }, nil, 403, "sign in here yet", 1, "sign-in refused mallory oidc"},
 		{"a name that cannot be shown", func(f *fakeOIDC) { f.name = "an\u202en" }, nil, 403, "invisible characters", 1, "sign-in refused oidc"},
 		{"a name without an end", func(f *fakeOIDC) { f.name = strings.Repeat("n", maxName+1) }, nil, 403, "sign in here yet", 1, "sign-in refused oidc"},

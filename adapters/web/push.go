@@ -47,6 +47,16 @@ type deviceRow struct {
 	Name   string               `json:"name"` // "Chrome on Android"
 	Made   time.Time            `json:"made"`
 	Seen   time.Time            `json:"seen"` // when the page was last opened there
+	// Problem is why its push service refused the last message; "" is none.
+	Problem string `json:"problem,omitempty"`
+}
+
+// PushProblem is why a push service takes no message for somebody's browser.
+type PushProblem struct {
+	Device  string `json:"device"` // its id
+	User    string `json:"user"`
+	Name    string `json:"name"`
+	Problem string `json:"problem"` // the end of a sentence; "" is none any more
 }
 
 // wishRow is when somebody wants to be told, and of what.
@@ -252,9 +262,15 @@ func (a *Adapter) pushAll(ctx context.Context, devices []deviceRow, m webpush.Me
 				err := a.pusher.Send(ctx, d.Sub, m)
 				switch {
 				case err == nil:
+					a.setProblem(ctx, d, "")
 					return
 				case errors.Is(err, webpush.ErrGone), errors.Is(err, webpush.ErrSubscription):
+					a.setProblem(ctx, d, "")
 					a.dropDevice(ctx, d.User, deviceID(d.Sub))
+					return
+				case errors.As(err, new(*webpush.RefusedError)):
+					a.log.WarnContext(ctx, "a person could not be notified", "user", userID(d.User), "device", d.Name, "error", err)
+					a.setProblem(ctx, d, err.Error())
 					return
 				case try == pushTries:
 					a.log.WarnContext(ctx, "a person could not be notified", "user", userID(d.User), "device", d.Name, "error", err)
@@ -270,6 +286,27 @@ func (a *Adapter) pushAll(ctx context.Context, devices []deviceRow, m webpush.Me
 	}
 }
 
+// setProblem notes why a browser's push service refuses messages, or that it no longer does.
+func (a *Adapter) setProblem(ctx context.Context, d deviceRow, problem string) {
+	if d.Problem == problem {
+		return
+	}
+	id := deviceID(d.Sub)
+	err := a.db.Update(ctx, func(tx store.Tx) error {
+		if row, ok := store.Load[deviceRow](tx, deviceKey(d.User, id)); ok {
+			row.Problem = problem
+			store.Save(tx, deviceKey(d.User, id), row)
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "why a device gets no notifications could not be stored", "user", userID(d.User), "error", err)
+	}
+	if a.onPush != nil {
+		a.onPush(PushProblem{Device: id, User: d.User, Name: d.Name, Problem: problem})
+	}
+}
+
 func (a *Adapter) dropDevice(ctx context.Context, user, id string) {
 	err := a.db.Update(ctx, func(tx store.Tx) error { tx.Delete(deviceKey(user, id)); return nil })
 	if err != nil && ctx.Err() == nil {
@@ -282,6 +319,8 @@ type device struct {
 	ID   string    `json:"id"`
 	Name string    `json:"name"`
 	Seen time.Time `json:"seen"`
+	// Problem is why it gets no notifications.
+	Problem string `json:"problem,omitempty"`
 }
 
 // notifications tells the page of this person's devices and wishes.
@@ -294,7 +333,7 @@ func (a *Adapter) notifications(w http.ResponseWriter, r *http.Request, s sessio
 		for k, raw := range tx.Scan(from, to) {
 			var row deviceRow
 			store.Decode(k, raw, &row)
-			list = append(list, device{lastText(k), row.Name, row.Seen})
+			list = append(list, device{lastText(k), row.Name, row.Seen, row.Problem})
 		}
 		return nil
 	})

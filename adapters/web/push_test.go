@@ -168,6 +168,45 @@ func TestACardReachesThePhonesOfWhoMayDecideIt(t *testing.T) {
 	}
 }
 
+// TestAServiceThatRefusesIsNamed: where people see their devices, and to who wants to know.
+func TestAServiceThatRefusesIsNamed(t *testing.T) {
+	desk := &stage{}
+	with, service, sender := pushing(t, desk)
+	told := make(chan PushProblem, 10)
+	r := newRig(t, with, func(c *Config) { c.OnPush = func(p PushProblem) { told <- p } })
+	p := r.signIn("you")
+	phone := service.Subscribe(sender.PublicKey())
+	raw, err := json.Marshal(map[string]any{"subscription": phone.Subscription(), "name": "Safari on iPhone"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.do("POST", "/api/notifications/devices", string(raw)); got.status != 200 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	problem := func() string {
+		var list struct{ Devices []struct{ Problem string } }
+		p.get("/api/notifications", &list)
+		return list.Devices[0].Problem
+	}
+	now := r.clock.now()
+	card := func(id string) chat.Home {
+		return chat.Home{Yours: []chat.HomeCard{{ID: id, Thread: "web:x", At: now.Add(-time.Minute), Card: chat.Card{Title: "x", Risk: "high risk", Expires: now.Add(10 * time.Minute)}}}}
+	}
+	service.Refuse(403)
+	desk.set(card("q1"))
+	if got := <-told; got.User != "you" || got.Name != "Safari on iPhone" || !strings.Contains(got.Problem, "refuses messages (HTTP 403") {
+		t.Errorf("%+v", got)
+	}
+	if got := problem(); !strings.Contains(got, "refuses messages (HTTP 403") {
+		t.Errorf("%q", got)
+	}
+	service.Refuse(0)
+	desk.set(card("q2"))
+	if got := <-told; got.Problem != "" || problem() != "" {
+		t.Errorf("%+v, %q", got, problem())
+	}
+}
+
 func TestReplicasTellSomebodyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := mem.Open()

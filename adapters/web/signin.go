@@ -111,10 +111,10 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		a.failSignIn(w, r, v, "", err)
 		return
 	}
-	subject, said, groups, expires, err := a.oidc.Finish(r.Context(), f.Keep, r.URL.Query())
-	if err != nil {
-		a.recordRefusal(r.Context(), v, "", byOIDC, err.Error())
-		a.refusalPage(w, http.StatusForbidden, err.Error())
+	subject, said, groups, expires, unknown := a.oidc.Finish(r.Context(), f.Keep, r.URL.Query())
+	if unknown != nil && said == "" {
+		a.recordRefusal(r.Context(), v, "", byOIDC, unknown.Error())
+		a.refusalPage(w, http.StatusForbidden, unknown.Error())
 		return
 	}
 	now := a.now()
@@ -128,6 +128,9 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := a.welcome(name, groups); err != nil {
+		if unknown != nil && errors.Is(err, errUnknown) {
+			err = nameError(unknown.Error())
+		}
 		a.failSignIn(w, r, v, name, err)
 		return
 	}

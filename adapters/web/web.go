@@ -119,6 +119,9 @@ type Config struct {
 	// Push tells people in their browsers of cards that need them, if they want. It needs Desk;
 	// nil: nobody is told.
 	Push Pusher
+	// OnPush is called when a push service refuses messages for a browser, and when it no longer
+	// does; nil is not.
+	OnPush func(PushProblem)
 	// Redact takes secrets out of what such a message says; nil takes out nothing.
 	Redact func(string) string
 	Panes  Panes // nil: no terminals
@@ -168,10 +171,11 @@ type Adapter struct {
 	watchLinks bool
 	desk       Desk
 	lists      Lists
-	passkeys   Passkeys            // nil: there are none
-	programs   chat.Calls          // nil: programs can't ask
-	identities Identities          // nil: there are none
-	pusher     Pusher              // nil: nobody gets any
+	passkeys   Passkeys   // nil: there are none
+	programs   chat.Calls // nil: programs can't ask
+	identities Identities // nil: there are none
+	pusher     Pusher     // nil: nobody gets any
+	onPush     func(PushProblem)
 	redact     func(string) string // never nil
 	pushes     sync.WaitGroup
 	panes      Panes
@@ -269,6 +273,7 @@ func New(cfg Config) (*Adapter, error) {
 		passkeys:   cfg.Passkeys,
 		programs:   cfg.Calls, identities: cfg.Identities, asks: newBuckets(cfg.Now, asksPerSecond, asksAtOnce),
 		pusher:     cfg.Push,
+		onPush:     cfg.OnPush,
 		redact:     cfg.Redact,
 		panes:      cfg.Panes,
 		recordings: cfg.Recordings,

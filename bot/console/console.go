@@ -39,6 +39,7 @@ import (
 // Config is what the console is made of.
 type Config struct {
 	File       string // that the configuration was read from, for its proxies
+	DataDir    string // where what the last sign-in brought is kept
 	Web        config.WebConfig
 	OIDCSecret redact.Secret
 	DB         store.DB
@@ -144,9 +145,10 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 		cfg.Passkeys = passkeys{db: c.DB, book: registry.Book{Site: site}, trail: trail, rules: c.Rules, now: time.Now}
 	}
 	if c.Web.Push != config.PushOff {
+		cfg.OnPush = keepProblems(c.DataDir, c.Log)
 		subject := c.Web.Origin
-		if !strings.HasPrefix(subject, "https:") {
-			subject = "mailto:nobody@example.com" // a console without an address has no other
+		if !isPublic(subject) {
+			subject = "mailto:nobody@example.com" // services refuse an address that they can't reach
 		}
 		if cfg.Push, err = webpush.New(webpush.Config{Seed: c.Key, Subject: subject, Local: c.Web.Push == config.PushLocal}); err != nil {
 			return nil, err
@@ -157,7 +159,7 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 	}
 	var provider *oidc.Client
 	if c.Web.OIDC.Issuer != "" {
-		if provider, err = IdentityProvider(c.Web.OIDC, c.OIDCSecret, c.Log); err != nil {
+		if provider, err = IdentityProvider(c.Web.OIDC, c.OIDCSecret, c.Log, keepSample(c.DataDir, c.Log)); err != nil {
 			return nil, err
 		}
 		cfg.OIDC = provider
@@ -190,11 +192,12 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 	return web.New(cfg)
 }
 
-// IdentityProvider returns the client of the provider that is configured.
-func IdentityProvider(c config.OIDCConfig, secret redact.Secret, log *slog.Logger) (*oidc.Client, error) {
+// IdentityProvider returns the client of the provider that is configured. seen gets what each sign-in
+// brought; nil is not called.
+func IdentityProvider(c config.OIDCConfig, secret redact.Secret, log *slog.Logger, seen func(oidc.Sample)) (*oidc.Client, error) {
 	client, err := oidc.New(oidc.Config{
 		Issuer: c.Issuer, ClientID: c.ClientID, ClientSecret: secret, Scopes: c.Scopes,
-		NameClaim: c.NameClaim, GroupsClaim: c.GroupsClaim, Log: log,
+		NameClaim: c.Name(), GroupsClaim: c.GroupsClaim, Log: log, Seen: seen,
 	})
 	if err != nil {
 		return nil, config.Errorf("web.oidc: %v", err)

@@ -43,10 +43,27 @@ type OIDCConfig struct {
 	Issuer      string   `yaml:"issuer"`
 	ClientID    string   `yaml:"client_id"` // its secret is OIDC_CLIENT_SECRET
 	Scopes      []string `yaml:"scopes"`
-	NameClaim   string   `yaml:"name_claim"`
+	NameClaim   string   `yaml:"name_claim"` // "": see Name
 	GroupsClaim string   `yaml:"groups_claim"`
 	Label       string   `yaml:"label"` // of the button
 }
+
+// Name is the claim that is the person's name. A verified address is a name that people cannot choose; at
+// many providers preferred_username is not. At Entra ID it is, and Entra ID doesn't say whether addresses
+// are verified.
+func (c OIDCConfig) Name() string {
+	if c.NameClaim != "" {
+		return c.NameClaim
+	}
+	if u, err := url.Parse(c.Issuer); err == nil && slices.Contains(entraHosts, strings.ToLower(u.Hostname())) {
+		return "preferred_username"
+	}
+	return "email"
+}
+
+// entraHosts are where Entra ID signs people in
+// (learn.microsoft.com/entra/identity-platform/authentication-national-cloud).
+var entraHosts = []string{"login.microsoftonline.com", "login.microsoftonline.us", "login.partner.microsoftonline.cn"}
 
 // The values of WebConfig.Push.
 const (
@@ -58,9 +75,7 @@ const (
 func defaultWeb() WebConfig {
 	return WebConfig{
 		Session: 12 * time.Hour, Idle: 2 * time.Hour, WatchLinks: true, Push: PushInternet,
-		// A verified address is a name that people cannot choose; at many providers
-		// preferred_username is not.
-		OIDC: OIDCConfig{NameClaim: "email", GroupsClaim: "groups", Label: "Sign in with your account"},
+		OIDC: OIDCConfig{GroupsClaim: "groups", Label: "Sign in with your account"},
 	}
 }
 

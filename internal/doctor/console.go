@@ -6,10 +6,13 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net/url"
+	"strings"
 	"time"
 
+	"countersign/adapters/web/oidc"
 	"countersign/bot/console"
 	"countersign/internal/config"
+	"countersign/internal/words"
 )
 
 // expiresSoon is when an expiring certificate is worth a warning: what renews
@@ -23,8 +26,13 @@ func (d *doctor) consoleChecks(e config.Env, f config.File) []check {
 	if c.TLS.Cert != "" {
 		list = append(list, check{name: "web certificate", run: func(context.Context) result { return checkCertificate(c, time.Now()) }})
 	}
+	if c.Push != config.PushOff {
+		list = append(list, check{name: "web notifications", run: func(context.Context) result { return checkPush(e.DataDir) }})
+	}
 	if c.OIDC.Issuer != "" {
-		list = append(list, check{name: "web sign-in", run: func(ctx context.Context) result { return checkProvider(ctx, e, f) }})
+		list = append(list,
+			check{name: "web sign-in", run: func(ctx context.Context) result { return checkProvider(ctx, e, f) }},
+			check{name: "web sign-in claims", run: func(context.Context) result { return checkClaims(e.DataDir, f.Web.OIDC) }})
 	}
 	return list
 }
@@ -59,16 +67,42 @@ func checkCertificate(c config.WebConfig, now time.Time) result {
 // checkProvider looks at the identity provider: whether it describes itself as the
 // configuration says.
 func checkProvider(ctx context.Context, e config.Env, f config.File) result {
-	client, err := console.IdentityProvider(f.Web.OIDC, e.OIDCSecret, slog.New(slog.DiscardHandler))
+	client, err := console.IdentityProvider(f.Web.OIDC, e.OIDCSecret, slog.New(slog.DiscardHandler), nil)
 	if err == nil {
 		_, _, err = client.Begin(ctx, f.Web.Origin+"/oidc/callback")
 	}
 	switch {
 	case err != nil:
-		return fromSentence("FAIL", err.Error(), "check web.oidc.issuer and the network")
+		return fromSentence("FAIL", oidc.Why(err), "check web.oidc.issuer and the network")
 	case e.OIDCSecret == "":
 		return warns("%s is there, and OIDC_CLIENT_SECRET is not set, which only public clients do without",
 			f.Web.OIDC.Issuer).withFix("set it, or OIDC_CLIENT_SECRET_FILE")
 	}
 	return fine("%s sends people back to %s/oidc/callback", f.Web.OIDC.Issuer, f.Web.Origin)
+}
+
+// checkPush shows which browsers get no notifications.
+func checkPush(dataDir string) result {
+	all := console.PushProblems(dataDir)
+	if len(all) == 0 {
+		return fine("no push service refuses them")
+	}
+	return warns("%s of %s gets none: %s (%s in all)", all[0].Name, all[0].User, all[0].Problem, words.Plural(len(all), "device")).
+		withFix("see that the bot's clock and web.origin are right, then turn notifications off and on again there")
+}
+
+// checkClaims shows what the last sign-in brought.
+func checkClaims(dataDir string, c config.OIDCConfig) result {
+	s, ok := console.LastSignIn(dataDir)
+	if !ok {
+		return skips("nobody has signed in through the provider yet")
+	}
+	last := "the last sign-in, at " + s.At.UTC().Format("2006-01-02 15:04 UTC")
+	if s.Refused != "" {
+		return warns("%s, was refused: %s. It brought %s", last, strings.ReplaceAll(s.Refused, "; ", ", and "), s).withFix("have the provider send what is missing, or set web.oidc.name_claim and groups_claim to what it sends")
+	}
+	if _, sent := s.Claims[c.GroupsClaim]; !sent {
+		return fine("%s, brought %s; no groups (%s) came", last, s, c.GroupsClaim)
+	}
+	return fine("%s, brought %s", last, s)
 }

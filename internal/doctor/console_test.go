@@ -82,8 +82,48 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 	if got := checkProvider(t.Context(), e, f); got.label != "ok" || !strings.Contains(got.text, "https://bot.example.com/oidc/callback") {
 		t.Errorf("a provider: %+v", got)
 	}
+	mux.HandleFunc("/other/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"issuer":"%s/other/"}`, srv.URL)
+	})
 	f.Web.OIDC.Issuer = srv.URL + "/other"
+	if got := checkProvider(t.Context(), e, f); got.label != "FAIL" || !strings.Contains(got.text, `names itself "`+srv.URL+`/other/"`) || !strings.Contains(got.fix, "set web.oidc.issuer") {
+		t.Errorf("a provider that names itself otherwise: %+v", got)
+	}
+	f.Web.OIDC.Issuer = srv.URL + "/none"
 	if got := checkProvider(t.Context(), e, f); got.label != "FAIL" || got.fix == "" {
 		t.Errorf("no provider: %+v", got)
+	}
+}
+
+func TestDoctorShowsWhichDevicesGetNoNotifications(t *testing.T) {
+	dir := t.TempDir()
+	if got := checkPush(dir); got.label != "ok" {
+		t.Errorf("%+v", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "notifications.json"), []byte(`{"d1":{"device":"d1","user":"bob","name":"Safari on iPhone","problem":"web.push.apple.com refuses messages (HTTP 403: BadJwtToken)"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := checkPush(dir); got.label != "warn" || !strings.Contains(got.text, "Safari on iPhone of bob gets none: web.push.apple.com refuses messages (HTTP 403: BadJwtToken)") || got.fix == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDoctorShowsWhatTheLastSignInBrought(t *testing.T) {
+	dir, c := t.TempDir(), config.OIDCConfig{GroupsClaim: "groups"}
+	if got := checkClaims(dir, c); got.label != "skip" {
+		t.Errorf("%+v", got)
+	}
+	for _, tc := range []struct{ file, label, text string }{
+		{`{"at":"2026-11-29T23:59:00Z","claims":{"email":"\"ann@example.com\"","groups":"[\"sre\"]"}}`, "ok", `at 2026-11-29 23:59 UTC, brought email "ann@example.com", groups ["sre"]`},
+		{`{"at":"2026-11-29T23:59:00Z","claims":{"email":"\"ann@example.com\""}}`, "ok", "no groups (groups) came"},
+		{`{"at":"2026-11-29T23:59:00Z","claims":{"email":"\"ann@example.com\""},"refused":"email_verified is false; x"}`, "warn", "was refused: email_verified is false"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "sign-in.json"), []byte(tc.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := checkClaims(dir, c); got.label != tc.label || !strings.Contains(got.text, tc.text) {
+			t.Errorf("%s: %+v", tc.file, got)
+		}
 	}
 }

@@ -221,13 +221,8 @@ func (c *Client) PersonOf(ctx context.Context, of map[string]json.RawMessage) (s
 	if json.Unmarshal(of["iss"], &iss) != nil || json.Unmarshal(of["sub"], &sub) != nil {
 		return "", "", nil, c.refuse(ctx, errUntrue, errors.New("the access token names no subject"))
 	}
-	if name, err = c.name(ctx, []claims{of}); err != nil {
+	if name, groups, err = c.nameAndGroups(ctx, []claims{of}); err != nil {
 		return "", "", nil, err
-	}
-	if claims(of).has(c.cfg.GroupsClaim) {
-		if groups, err = groupsOf(of[c.cfg.GroupsClaim]); err != nil {
-			return "", "", nil, c.refuse(ctx, errGroups, err)
-		}
 	}
 	return iss + " " + sub, name, groups, nil
 }

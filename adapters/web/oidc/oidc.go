@@ -43,11 +43,15 @@ type Config struct {
 	// and for "email" when that is the name.
 	Scopes []string
 	// NameClaim is the claim that is the person's name here; default
-	// "preferred_username". "email" counts only with email_verified true.
+	// "preferred_username". "email" counts only with email_verified true, or without it
+	// with Entra ID's xms_edov.
 	NameClaim string
 	// GroupsClaim is the claim that lists the person's groups, as strings;
 	// default "groups". Who has none of it is in no group.
 	GroupsClaim string
+
+	// Seen gets what each sign-in brought; nil is not called.
+	Seen func(Sample)
 
 	HTTP *http.Client     // default: one of its own; redirects and answers above 512 KiB are refused with any
 	Log  *slog.Logger     // default: nothing is logged. It gets no token, code or secret
@@ -172,7 +176,8 @@ func (c *Client) oauth(p *provider, callback string) *oauth2.Config {
 // query with which the provider sent it to the callback. It returns the
 // account as the issuer, a space and its subject, the person's name and groups, sorted, and until when the provider vouches for that, which is
 // about the token and says nothing of how long a session may last. The text of an
-// error is one sentence for the person.
+// error is one sentence for the person. An error with a name says that the groups are
+// not known, so that only who comes in without any does.
 func (c *Client) Finish(ctx context.Context, keep string, answer url.Values) (subject, name string, groups []string, expires time.Time, err error) {
 	none := time.Time{}
 	var f pending
@@ -208,10 +213,10 @@ func (c *Client) Finish(ctx context.Context, keep string, answer url.Values) (su
 		return "", "", nil, none, err
 	}
 	name, groups, err = c.person(ctx, p, token, id)
-	if err != nil {
+	if name == "" {
 		return "", "", nil, none, err
 	}
-	return id.Issuer + " " + id.Subject, name, groups, id.Expiry, nil
+	return id.Issuer + " " + id.Subject, name, groups, id.Expiry, err
 }
 
 // single gives a parameter that is there once and has a value of a sane size.
@@ -337,6 +342,9 @@ func (c *Client) discover(ctx context.Context, now time.Time) (*provider, error)
 		if isNetwork(err) || errors.Is(err, context.DeadlineExceeded) {
 			says = errDown
 		}
+		if named, ok := errors.AsType[*gooidc.IssuerMismatchError](err); ok {
+			err = fmt.Errorf("the provider names itself %q; set web.oidc.issuer to exactly that", cut(named.Discovered))
+		}
 		return nil, c.refuse(ctx, says, err)
 	}
 	p := &provider{Provider: found, at: now}
@@ -359,7 +367,7 @@ func (c *Client) discover(ctx context.Context, now time.Time) (*provider, error)
 // refuse logs why and returns the sentence for the person.
 func (c *Client) refuse(ctx context.Context, says sentence, why error) error {
 	c.log.WarnContext(ctx, "a sign-in through the identity provider failed", "issuer", c.cfg.Issuer, "error", cut(why.Error()))
-	return says
+	return refusal{says, why}
 }
 
 func secret() string {

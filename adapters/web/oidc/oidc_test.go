@@ -408,10 +408,18 @@ func TestTheName(t *testing.T) {
 	}{
 		{"is the user's name by default", "", nil, nil, "ann", ""},
 		{"is the email where it is verified", "email", nil, nil, "ann@example.com", ""},
-		{"is no email that is not", "email", map[string]any{"email_verified": false}, nil, "", "verified at"},
-		{"is no email of which nothing is said", "email", map[string]any{"email_verified": nil}, nil, "", "verified at"},
-		{"is no email that is verified in words", "email", map[string]any{"email_verified": "true"}, nil, "", "verified at"},
-		{"is no email whose verification is another source's", "email", map[string]any{"email_verified": nil, "groups": nil}, map[string]any{"sub": "77", "email": "x@example.com", "email_verified": true}, "", "verified at"},
+		{"is the email that is verified in words", "email", map[string]any{"email_verified": "true"}, nil, "ann@example.com", ""},
+		{"is no email that is not", "email", map[string]any{"email_verified": false}, nil, "", "says that your email address isn't verified"},
+		{"is no email that is not in words", "email", map[string]any{"email_verified": "False"}, nil, "", "says that your email address isn't verified"},
+		{"is no email of which nothing is said", "email", map[string]any{"email_verified": nil}, map[string]any{"sub": "77"}, "", "doesn't say whether your email address is verified"},
+		{"is no email of which nothing is said that can be read", "email", map[string]any{"email_verified": 1}, map[string]any{"sub": "77"}, "", "doesn't say whether"},
+		{"is the email whose domain's owner Entra ID names", "email", map[string]any{"email_verified": nil, "xms_edov": true}, nil, "ann@example.com", ""},
+		{"is the email whose domain's owner Entra ID names by a number", "email", map[string]any{"email_verified": nil, "xms_edov": "1"}, nil, "ann@example.com", ""},
+		{"is no email whose domain's owner Entra ID doesn't know", "email", map[string]any{"email_verified": nil, "xms_edov": false}, nil, "", "isn't verified"},
+		{"is no email that is not, whatever else is said", "email", map[string]any{"email_verified": false, "xms_edov": true}, nil, "", "isn't verified"},
+		{"is the email whose verification is looked up", "email", map[string]any{"email_verified": nil}, map[string]any{"sub": "77", "email": "ann@example.com", "email_verified": "true"}, "ann@example.com", ""},
+		{"is no email that is verified elsewhere only", "email", nil, map[string]any{"sub": "77", "email": "ann@example.com", "email_verified": false}, "ann@example.com", ""},
+		{"is no email whose verification is of another one", "email", map[string]any{"email_verified": nil, "groups": nil}, map[string]any{"sub": "77", "email": "x@example.com", "email_verified": true}, "", "doesn't say whether"},
 		{"is any claim that is named", "https://example.com/nick", map[string]any{"https://example.com/nick": "annie"}, nil, "annie", ""},
 		{"is not made up where it is missing", "", map[string]any{"preferred_username": nil}, map[string]any{"sub": "77"}, "", "preferred_username"},
 		{"is not null", "", map[string]any{"preferred_username": json.RawMessage("null")}, map[string]any{"sub": "77"}, "", "send your name"},
@@ -439,6 +447,47 @@ func TestTheName(t *testing.T) {
 	}
 }
 
+// TestWhoSetsTheConsoleUpLearnsWhatTheProviderSent: the log names claim and value, and a sample is kept.
+func TestWhoSetsTheConsoleUpLearnsWhatTheProviderSent(t *testing.T) {
+	for _, c := range []struct {
+		verified any
+		logs     string
+	}{
+		{false, "email_verified is false"},
+		{"false", `email_verified is \"false\"`},
+		{1, "email_verified is 1"},
+		{nil, "neither email_verified nor xms_edov"},
+	} {
+		var seen Sample
+		r := newRig(t, func(cfg *Config) { cfg.NameClaim, cfg.Seen = "email", func(s Sample) { seen = s } })
+		r.info = map[string]any{"sub": "77"}
+		r.token = func(m map[string]any) {
+			m["email_verified"], m["groups"] = c.verified, []string{"a", "b", "c", "d", "e"}
+		}
+		if _, _, _, err := r.round(nil); err == nil || !strings.Contains(r.log.String(), c.logs) || !strings.Contains(r.log.String(), "name_claim") {
+			t.Errorf("%v: %v, logged %s", c.verified, err, r.log)
+		}
+		if !strings.Contains(seen.Refused, "email_verified") || seen.Claims["email"] != `"ann@example.com"` || seen.Claims["groups"] != `["a","b","c" and 2 more]` || seen.Claims["nonce"] != "" {
+			t.Errorf("the sample is %+v", seen)
+		}
+	}
+	var seen Sample
+	r := newRig(t, func(cfg *Config) { cfg.Seen = func(s Sample) { seen = s } })
+	if _, _, _, err := r.round(nil); err != nil || seen.Refused != "" || !strings.Contains(seen.String(), `preferred_username "ann"`) {
+		t.Errorf("%v, %+v", err, seen)
+	}
+}
+
+// TestAProviderWithAnotherNameSaysIt: authentik's issuer ends in a slash.
+func TestAProviderWithAnotherNameSaysIt(t *testing.T) {
+	r := newRig(t)
+	r.describe = func(d map[string]any) { d["issuer"] = r.srv.URL + "/" }
+	_, _, err := r.c.Begin(t.Context(), callback)
+	if err == nil || !strings.Contains(Why(err), fmt.Sprintf("names itself %q; set web.oidc.issuer", r.srv.URL+"/")) {
+		t.Errorf("%v: %s", err, Why(err))
+	}
+}
+
 func TestTheGroups(t *testing.T) {
 	many := make([]string, maxGroups+1)
 	for i := range many {
@@ -449,7 +498,7 @@ func TestTheGroups(t *testing.T) {
 		value any
 		info  map[string]any
 		want  []string
-		bad   bool
+		bad   bool // alone; where there are too many, the name is given as well
 	}{
 		{"are a list", []string{"b", "a", "b"}, nil, []string{"a", "b"}, false},
 		{"are one string for a list of one", "a", nil, []string{"a"}, false},
@@ -476,6 +525,24 @@ func TestTheGroups(t *testing.T) {
 				t.Errorf("%q %q, %v", name, groups, err)
 			}
 		})
+	}
+}
+
+// TestTooManyGroups: who is in more groups than come is told so, and comes in by their name alone.
+func TestTooManyGroups(t *testing.T) {
+	for name, with := range map[string]map[string]any{
+		"a long list":       {"groups": slices.Repeat([]string{"a"}, maxGroups+1)},
+		"of Entra ID":       {"groups": nil, "_claim_names": map[string]any{"groups": "src1"}, "_claim_sources": map[string]any{"src1": map[string]any{"endpoint": "https://graph.example.com"}}},
+		"of its older flow": {"groups": nil, "hasgroups": true},
+	} {
+		r := newRig(t)
+		r.info = map[string]any{"sub": "77"}
+		r.token = func(m map[string]any) { maps.Copy(m, with) }
+		who, groups, _, err := r.round(nil)
+		sentenceIn(t, err, "more groups than the identity provider sends")
+		if who != "ann" || groups != nil {
+			t.Errorf("%s: %q %q", name, who, groups)
+		}
 	}
 }
 

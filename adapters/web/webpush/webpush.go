@@ -7,6 +7,7 @@ package webpush
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -27,8 +28,10 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"countersign/internal/publicnet"
 )
@@ -40,7 +43,45 @@ var (
 	ErrSubscription = errors.New("webpush: this is not a browser's subscription")
 )
 
+// RefusedError is an answer of a push service that will be the same the next time.
+type RefusedError struct {
+	Host   string
+	Status int
+	Reason string // the service's own words, one short line; "" is none
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	s := fmt.Sprintf("%s refuses messages (HTTP %d", e.Host, e.Status)
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s + ")"
+}
+
+// reasonOf reads why a service refuses: Apple and Mozilla send JSON, others text.
+func reasonOf(body []byte) string {
+	var said struct {
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+	}
+	text := string(body)
+	if json.Unmarshal(body, &said) == nil {
+		text = cmp.Or(said.Reason, said.Message)
+	}
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if strings.HasPrefix(text, "<") { // a page
+		return ""
+	}
+	if r := []rune(text); len(r) > maxReason {
+		text = string(r[:maxReason]) + "…"
+	}
+	return text
+}
+
 const (
+	// maxReason is how many characters of a service's reason are kept.
+	maxReason = 120
 	// MaxBody is how many bytes a message has at most: services take 4,096 encrypted ones.
 	MaxBody = 3000
 	// recordSize is that of the one record (RFC 8188, section 2.1).
@@ -191,7 +232,8 @@ func (sub Subscription) keys() (browser *ecdh.PublicKey, auth []byte, err error)
 	return browser, auth, nil
 }
 
-// Send delivers a message. An error that wraps neither [ErrGone] nor [ErrSubscription] may pass.
+// Send delivers a message. An error that wraps neither [ErrGone] nor [ErrSubscription], and is no
+// [*RefusedError], may pass.
 func (s *Sender) Send(ctx context.Context, sub Subscription, m Message) error {
 	at, err := s.parse(sub.Endpoint)
 	if err != nil {
@@ -236,10 +278,12 @@ func (s *Sender) Send(ctx context.Context, sub Subscription, m Message) error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
+	said, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	switch {
 	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
 		return ErrGone
+	case res.StatusCode >= 400 && res.StatusCode <= 499 && res.StatusCode != http.StatusTooManyRequests && res.StatusCode != http.StatusRequestTimeout:
+		return &RefusedError{at.Host, res.StatusCode, reasonOf(said)}
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return fmt.Errorf("webpush: the push service at %s answered with status %d", at.Host, res.StatusCode)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ecdh"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -32,6 +33,17 @@ func TestTheStandardsExample(t *testing.T) {
 	want := "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
 	if !bytes.Equal(got, raw(want)) {
 		t.Errorf("got  %s\nwant %s", encode(got), want)
+	}
+}
+
+func TestWhyAServiceRefuses(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"reason":"BadJwtToken"}`: "BadJwtToken", `{"code":403,"errno":109,"message":"Invalid\nbearer"}`: "Invalid bearer", "the key in the \x00 header\n": "the key in the header",
+		"<html>no</html>": "", "": "", strings.Repeat("x", 500): strings.Repeat("x", maxReason) + "…",
+	} {
+		if got := reasonOf([]byte(body)); got != want {
+			t.Errorf("%.40q: %q, not %q", body, got, want)
+		}
 	}
 }
 
