@@ -1,5 +1,5 @@
 // Package oncall knows who is on call: it looks schedules up ahead at PagerDuty, Opsgenie,
-// incident.io, Grafana OnCall or in a calendar, and says at any moment who may decide, also while
+// Jira Service Management, incident.io, Grafana OnCall or in a calendar, and says at any moment who may decide, also while
 // their server doesn't answer.
 //
 // What was looked up counts for a bounded time. After that, and where nobody is on call or nobody
@@ -282,7 +282,11 @@ func (k *Keeper) OnCall(r policy.Reference) policy.OnCall {
 			strangers = append(strangers, t.Shown())
 			continue
 		}
-		d.People = append(d.People, t.Shown())
+		shown := t.Shown()
+		if t.Name+t.Email == "" && len(who.Web) > 0 { // a source that knows ids only
+			shown = who.Web[0]
+		}
+		d.People = append(d.People, shown)
 		if !t.until.IsZero() && (d.Until.IsZero() || t.until.Before(d.Until)) {
 			d.Until = t.until
 		}

@@ -109,6 +109,50 @@ func TestEverySourceSaysWhoIsOnCall(t *testing.T) {
 	}
 }
 
+// TestAScheduleOfPagerDutyWithoutAPolicy isn't among the on-calls: it is read itself, and has no levels.
+func TestAScheduleOfPagerDutyWithoutAPolicy(t *testing.T) {
+	s := oncalltest.New(t)
+	s.Set("ALONE", shift("bob", 1, 0, 8), shift("carol", 1, 8, 16), shift("bob", 1, 16, 20))
+	s.Set("USED", shift("bob", 1, 40, 48))
+	s.Policy("EP", "USED")
+	pd := source(t, oncall.PagerDuty, s.URL)
+	got, err := pd.Shifts(t.Context(), policy.Reference{Schedule: "ALONE"}, start, hour(24))
+	if err != nil || len(got) != 3 || got[0].Person != person("bob") || got[1].Person != person("carol") || got[1].Level != 1 || !got[1].To.Equal(hour(16)) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := pd.Shifts(t.Context(), policy.Reference{Schedule: "ALONE", Level: 1}, start, hour(24)); err == nil || !strings.Contains(err.Error(), "has no escalation policy that uses the schedule ALONE, so it has no levels") {
+		t.Errorf("with a level: %v", err)
+	}
+	if got, err := pd.Shifts(t.Context(), policy.Reference{Schedule: "USED", Level: 1}, start, hour(24)); err != nil || len(got) != 0 {
+		t.Errorf("one that a policy uses, and nobody is on call: %+v, %v", got, err)
+	}
+	if _, err := pd.Shifts(t.Context(), policy.Reference{Schedule: "NONE"}, start, hour(24)); err == nil || !strings.Contains(err.Error(), "check the schedule's id") {
+		t.Errorf("one that isn't there: %v", err)
+	}
+}
+
+func TestJiraServiceManagementSaysWhoIsOnCallNow(t *testing.T) {
+	s := oncalltest.New(t)
+	s.Set("f7f7", shift("bob", 1, 0, 8), shift("carol", 1, 8, 16))
+	src, err := oncall.NewSource(oncall.Options{Kind: oncall.JSM, URL: s.URL, Token: oncalltest.JSMToken, TokenName: "TOKEN"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, schedule := range []string{"f7f7", "Schedule f7f7"} {
+		got, err := src.Shifts(t.Context(), policy.Reference{Schedule: schedule}, start, hour(24))
+		if err != nil || len(got) != 1 || got[0].Person != (oncall.Person{ID: "PBOB"}) || !got[0].To.IsZero() || got[0].Level != 1 {
+			t.Errorf("%s: %+v, %v", schedule, got, err)
+		}
+	}
+	if _, err := src.Shifts(t.Context(), policy.Reference{Schedule: "other"}, start, hour(24)); err == nil || !strings.Contains(err.Error(), "no schedule with that id or name") {
+		t.Error(err)
+	}
+	s.Fault(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) })
+	if _, err := source(t, oncall.Opsgenie, s.URL).Shifts(t.Context(), policy.Reference{Schedule: "x"}, start, hour(24)); err == nil || !strings.Contains(err.Error(), "shut down on 2027-04-05") || !strings.Contains(err.Error(), "kind: jsm") {
+		t.Errorf("what has ended: %v", err)
+	}
+}
+
 // The vendors' own clients read the double.
 func TestTheDoubleSpeaksTheVendorsAPIs(t *testing.T) {
 	s := oncalltest.New(t)

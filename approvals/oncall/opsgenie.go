@@ -3,6 +3,9 @@ package oncall
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -51,6 +54,9 @@ func (o opsgenie) Shifts(ctx context.Context, r policy.Reference, from, to time.
 	err := o.c.GetJSON(ctx, "/v2/schedules/"+url.PathEscape(r.Schedule)+"/timeline", url.Values{
 		"identifierType": {kind}, "interval": {strconv.Itoa(days)}, "intervalUnit": {"days"}, "date": {from.UTC().Format("2006-01-02T15:04:05.000Z")},
 	}, &answer)
+	if e, ok := errors.AsType[*rest.StatusError](err); ok && e.Status == http.StatusGone {
+		return nil, fmt.Errorf("%w; Opsgenie was shut down on 2027-04-05, and its schedules are in Jira Service Management: use kind: jsm", err)
+	}
 	if err != nil {
 		return nil, named(err)
 	}

@@ -2,6 +2,7 @@ package oncall
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -43,6 +44,9 @@ func (p pagerDuty) Shifts(ctx context.Context, r policy.Reference, from, to time
 		if err != nil {
 			return nil, err
 		}
+		if len(own) == 0 {
+			return p.alone(ctx, r, from, to)
+		}
 		policies = nil
 		for _, o := range own {
 			if r.Level == 0 {
@@ -82,6 +86,74 @@ func (p pagerDuty) Shifts(ctx context.Context, r policy.Reference, from, to time
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// alone looks up a schedule that isn't among the on-calls: nobody is on call, or no escalation policy uses it
+// ("Get a schedule"). Without a policy it has no levels.
+func (p pagerDuty) alone(ctx context.Context, r policy.Reference, from, to time.Time) ([]Shift, error) {
+	var answer struct {
+		Schedule *struct {
+			Policies []struct{} `json:"escalation_policies"`
+			Final    struct {
+				Entries []struct {
+					User struct {
+						ID      string `json:"id"`
+						Summary string `json:"summary"`
+					} `json:"user"`
+					Start time.Time `json:"start"`
+					End   time.Time `json:"end"`
+				} `json:"rendered_schedule_entries"`
+			} `json:"final_schedule"`
+		} `json:"schedule"`
+	}
+	err := p.c.GetJSON(ctx, "/schedules/"+url.PathEscape(r.Schedule), url.Values{
+		"time_zone": {"UTC"}, "since": {from.UTC().Format(time.RFC3339)}, "until": {to.UTC().Format(time.RFC3339)},
+	}, &answer)
+	switch {
+	case err != nil:
+		return nil, named(err)
+	case answer.Schedule == nil:
+		return nil, rest.ErrForm
+	case len(answer.Schedule.Policies) > 0:
+		return nil, nil
+	case r.Level > 0:
+		return nil, fmt.Errorf("has no escalation policy that uses the schedule %s, so it has no levels; take level and escalate away, or add it to a policy", r.Schedule)
+	}
+	var out []Shift
+	known := map[string]Person{}
+	for _, e := range answer.Schedule.Final.Entries {
+		if e.User.ID == "" || e.Start.IsZero() || e.End.IsZero() {
+			return nil, rest.ErrForm
+		}
+		who, ok := known[e.User.ID]
+		if !ok {
+			if who, err = p.person(ctx, e.User.ID); err != nil {
+				return nil, err
+			}
+			known[e.User.ID] = who
+		}
+		out = append(out, Shift{Person: who, Level: 1, From: e.Start, To: e.End})
+	}
+	return out, nil
+}
+
+// person looks somebody up: a schedule names only ids.
+func (p pagerDuty) person(ctx context.Context, id string) (Person, error) {
+	var answer struct {
+		User *struct {
+			ID    string `json:"id"`
+			Name  string `json:"name"`
+			Email string `json:"email"`
+		} `json:"user"`
+	}
+	err := p.c.GetJSON(ctx, "/users/"+url.PathEscape(id), nil, &answer)
+	if err == nil && answer.User == nil {
+		err = rest.ErrForm
+	}
+	if err != nil {
+		return Person{}, err
+	}
+	return Person{ID: answer.User.ID, Name: answer.User.Name, Email: answer.User.Email}, nil
 }
 
 func (p pagerDuty) list(ctx context.Context, key string, ids []string, from, to time.Time) (out []pagerDutyOnCall, err error) {

@@ -2,11 +2,13 @@ package oncall
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"countersign/approvals/policy"
@@ -25,13 +27,14 @@ type Source interface {
 const (
 	PagerDuty  = "pagerduty"
 	Opsgenie   = "opsgenie"
+	JSM        = "jsm" // Jira Service Management
 	IncidentIO = "incident.io"
 	Grafana    = "grafana"
 	ICal       = "ical"
 )
 
 // Kinds returns the kinds of sources.
-func Kinds() []string { return []string{PagerDuty, Opsgenie, IncidentIO, Grafana, ICal} }
+func Kinds() []string { return []string{PagerDuty, Opsgenie, JSM, IncidentIO, Grafana, ICal} }
 
 // hosts are where the public APIs are.
 var hosts = map[string]string{PagerDuty: "https://api.pagerduty.com", Opsgenie: "https://api.opsgenie.com", IncidentIO: "https://api.incident.io"}
@@ -53,7 +56,11 @@ func NewSource(o Options) (Source, error) {
 		base = hosts[o.Kind]
 	}
 	header := map[string]redact.Secret{}
-	if form, ok := authorization[o.Kind]; ok && o.Token != "" {
+	switch form, ok := authorization[o.Kind]; {
+	case o.Token == "":
+	case o.Kind == JSM && strings.Contains(o.Token.Reveal(), ":"): // an account's address and its API token
+		header["Authorization"] = redact.Secret("Basic " + base64.StdEncoding.EncodeToString([]byte(o.Token.Reveal())))
+	case ok:
 		header["Authorization"] = redact.Secret(form) + o.Token
 	}
 	hint := "check that its address is the private one"
@@ -69,6 +76,8 @@ func NewSource(o Options) (Source, error) {
 		return pagerDuty{c}, nil
 	case Opsgenie:
 		return opsgenie{c}, nil
+	case JSM:
+		return jsm{c}, nil
 	case IncidentIO:
 		return incidentIO{c}, nil
 	case Grafana:
@@ -80,7 +89,7 @@ func NewSource(o Options) (Source, error) {
 }
 
 // authorization is what stands before the token in the header of that name.
-var authorization = map[string]string{PagerDuty: "Token token=", Opsgenie: "GenieKey ", IncidentIO: "Bearer ", Grafana: "", ICal: "Bearer "}
+var authorization = map[string]string{PagerDuty: "Token token=", Opsgenie: "GenieKey ", JSM: "Bearer ", IncidentIO: "Bearer ", Grafana: "", ICal: "Bearer "}
 
 // maxPages bounds a list.
 const maxPages = 50

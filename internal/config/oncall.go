@@ -98,6 +98,8 @@ func (f File) checkOnCall(path string) error {
 			return bad(".path is %q; use an absolute path", s.Path)
 		case s.Kind == oncall.Grafana && s.URL == "":
 			return bad(" needs url, the address of OnCall's API in its settings")
+		case s.Kind == oncall.JSM && s.URL == "":
+			return bad(" needs url, https://api.atlassian.com/jsm/ops/api/ and your cloud id")
 		case s.Kind != oncall.ICal && s.TokenEnv == "":
 			return bad(" needs token_env, the name of the environment variable with its token")
 		case s.Every < time.Second:
@@ -126,8 +128,8 @@ func (f File) checkOnCall(path string) error {
 			return Errorf("%s: %s has an escalation_policy, which only %s has; name a schedule", path, r, oncall.PagerDuty)
 		case r.Schedule == "" && r.Policy == "" && s.Kind != oncall.ICal:
 			return Errorf("%s: %s needs a schedule", path, r)
-		case s.Kind == oncall.Grafana && (r.Level > 1 || r.Escalate > 0):
-			return Errorf("%s: %s has a level or escalate, and schedules of Grafana OnCall have one level; name another schedule under escalate of the policy", path, r)
+		case (s.Kind == oncall.Grafana || s.Kind == oncall.JSM) && (r.Level > 1 || r.Escalate > 0):
+			return Errorf("%s: %s has a level or escalate, and schedules of the kind %s have one level; name another schedule under escalate of the policy", path, r, s.Kind)
 		}
 	}
 	return nil

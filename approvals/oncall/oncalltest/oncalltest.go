@@ -1,9 +1,10 @@
-// Package oncalltest is a server with the schedule APIs of PagerDuty, Opsgenie, incident.io and
-// Grafana OnCall, and with calendars, for tests. It is strict: what their documents don't describe, it
+// Package oncalltest is a server with the schedule APIs of PagerDuty, Opsgenie, Jira Service
+// Management, incident.io and Grafana OnCall, and with calendars, for tests. It is strict: what their documents don't describe, it
 // refuses.
 package oncalltest
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -43,6 +44,10 @@ func New(t testing.TB) *Server {
 	s := &Server{schedules: map[string][]oncall.Shift{}, policies: map[string][]string{}, page: 100}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /oncalls", s.pagerDuty)
+	mux.HandleFunc("GET /schedules/{id}", s.pagerDutySchedule)
+	mux.HandleFunc("GET /users/{id}", s.pagerDutyUser)
+	mux.HandleFunc("GET /v1/schedules", s.jsmSchedules)
+	mux.HandleFunc("GET /v1/schedules/{id}/on-calls", s.jsmOnCalls)
 	mux.HandleFunc("GET /v2/schedules/{id}/timeline", s.opsgenie)
 	mux.HandleFunc("GET /v2/schedules/{id}", s.incidentSchedule)
 	mux.HandleFunc("GET /v2/schedule_entries", s.incidentEntries)
@@ -204,6 +209,100 @@ func (s *Server) pagerDuty(w http.ResponseWriter, r *http.Request) {
 	offset, _ := strconv.Atoi(q.Get("offset"))
 	end := min(offset+limit, len(all))
 	answer(w, map[string]any{"oncalls": all[min(offset, end):end], "limit": limit, "offset": offset, "more": end < len(all), "total": nil})
+}
+
+func (s *Server) pagerDutySchedule(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if !checked(w, r, "Token token="+Token, "since", "until", "time_zone") {
+		return
+	}
+	from, to, ok := span(w, q, time.RFC3339, "since", "until")
+	if !ok {
+		return
+	}
+	id := r.PathValue("id")
+	shifts, ok := s.within(id, from, to)
+	if !ok {
+		refuse(w, http.StatusNotFound, "no such schedule")
+		return
+	}
+	entries, policies := []any{}, []any{}
+	for _, sh := range shifts {
+		entries = append(entries, map[string]any{
+			"user":  map[string]any{"id": sh.Person.ID, "type": "user_reference", "summary": sh.Person.Name},
+			"start": sh.From.UTC().Format(time.RFC3339), "end": sh.To.UTC().Format(time.RFC3339),
+		})
+	}
+	s.mu.Lock()
+	for policy, levels := range s.policies {
+		if slices.Contains(levels, id) {
+			policies = append(policies, map[string]any{"id": policy, "type": "escalation_policy_reference"})
+		}
+	}
+	s.mu.Unlock()
+	answer(w, map[string]any{"schedule": map[string]any{
+		"id": id, "type": "schedule", "name": "Schedule", "time_zone": "UTC", "escalation_policies": policies, "users": []any{},
+		"final_schedule": map[string]any{"name": "Final Schedule", "rendered_schedule_entries": entries, "rendered_coverage_percentage": 50.0},
+	}})
+}
+
+func (s *Server) pagerDutyUser(w http.ResponseWriter, r *http.Request) {
+	if !checked(w, r, "Token token="+Token) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, shifts := range s.schedules {
+		for _, sh := range shifts {
+			if sh.Person.ID == r.PathValue("id") {
+				answer(w, map[string]any{"user": map[string]any{"id": sh.Person.ID, "type": "user", "name": sh.Person.Name, "email": sh.Person.Email}})
+				return
+			}
+		}
+	}
+	refuse(w, http.StatusNotFound, "no such user")
+}
+
+// JSMToken is what Jira Service Management takes: an address and a token.
+const JSMToken = "ops@example.com:" + Token
+
+func (s *Server) jsmChecked(w http.ResponseWriter, r *http.Request, params ...string) bool {
+	return checked(w, r, "Basic "+base64.StdEncoding.EncodeToString([]byte(JSMToken)), params...)
+}
+
+func (s *Server) jsmSchedules(w http.ResponseWriter, r *http.Request) {
+	if !s.jsmChecked(w, r, "size", "offset", "query", "expand") {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := []any{}
+	for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
+		values = append(values, map[string]any{"id": name, "name": "Schedule " + name, "timezone": "Europe/Berlin", "enabled": true, "teamId": "t1"})
+	}
+	offset, _ := strconv.Atoi(r.URL.Query().Get("offset"))
+	answer(w, map[string]any{"values": values[min(offset, len(values)):]})
+}
+
+// jsmOnCalls says who is on call when the first shift begins.
+func (s *Server) jsmOnCalls(w http.ResponseWriter, r *http.Request) {
+	if !s.jsmChecked(w, r, "date", "flat") {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shifts, ok := s.schedules[r.PathValue("id")]
+	if !ok {
+		refuse(w, http.StatusNotFound, "no such schedule")
+		return
+	}
+	people := []any{map[string]any{"id": "e1e1", "type": "escalation"}}
+	for _, sh := range shifts {
+		if sh.From.Equal(shifts[0].From) {
+			people = append(people, map[string]any{"id": sh.Person.ID, "type": "user"})
+		}
+	}
+	answer(w, map[string]any{"onCallParticipants": people})
 }
 
 func (s *Server) opsgenie(w http.ResponseWriter, r *http.Request) {
