@@ -104,6 +104,11 @@ func (tt preview) run(t *testing.T) {
 
 const kubeGet = " --no-headers -o custom-columns=KIND:.kind,NAME:.metadata.name,NAMESPACE:.metadata.namespace"
 
+// managed is the read of who manages objects.
+func managed(scope, things string) string {
+	return "kubectl get" + scope + " --ignore-not-found --no-headers -o '" + managerColumns + "' " + things
+}
+
 const gitLog = gitRead + " -C /srv/app/ log --oneline --no-color --no-decorate --no-ext-diff --no-textconv -n 100 "
 
 var previews = []preview{
@@ -337,7 +342,7 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 	{
 		name: "kubectl delete lists the objects", command: "kubectl delete pods -l app=web -n prod",
 		replies: map[string]reply{"get": {out: "Pod   web-1   prod   2025-01-01T00:00:00Z\n"}, "current-context": {out: "prod-eu\n"}},
-		ran:     []string{"kubectl get -n prod -l 'app=web' --ignore-not-found" + kubeGet + ",SINCE:.metadata.creationTimestamp pods", "kubectl config current-context"},
+		ran:     []string{"kubectl get -n prod -l 'app=web' --ignore-not-found" + kubeGet + ",SINCE:.metadata.creationTimestamp pods", managed(" -n prod -l 'app=web'", "pods"), "kubectl config current-context"},
 		want:    "would delete Pod/web-1 in prod, created 2025-01-01 00:00:00 UTC\nin the context prod-eu",
 	},
 	{
@@ -349,13 +354,13 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 	{
 		name: "deleting a namespace says what is in it", command: "kubectl delete ns shop --context c1",
 		replies: map[string]reply{"SINCE": {out: "Namespace shop <none> 2025-01-01T00:00:00Z\n"}, "get all": {out: "pod/a\npod/b\n"}},
-		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",SINCE:.metadata.creationTimestamp ns shop", "kubectl get all -o name -n shop --context=c1"},
+		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",SINCE:.metadata.creationTimestamp ns shop", "kubectl get all -o name -n shop --context=c1", managed(" --context=c1", "ns shop")},
 		want:    "would delete Namespace/shop, created 2025-01-01 00:00:00 UTC\nwith all that is in shop, among it 2 objects: pod/a, pod/b",
 	},
 	{
 		name: "kubectl scale shows now and then", command: "kubectl scale deploy/web --replicas=0 --context=c1",
 		replies: map[string]reply{"get": {out: "Deployment   web  prod  3\n"}},
-		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",NOW:.spec.replicas deploy/web"},
+		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",NOW:.spec.replicas deploy/web", managed(" --context=c1", "deploy/web")},
 		want:    "would scale Deployment/web in prod from 3 to 0 replicas",
 	},
 	{
@@ -377,8 +382,32 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 	{
 		name: "kubectl rollout restart says what is ready", command: "kubectl rollout restart deploy/web --context c1",
 		replies: map[string]reply{"get": {out: "Deployment web prod 3 3\n"}},
-		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",READY:.status.readyReplicas,WANTED:.spec.replicas deploy/web"},
+		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",READY:.status.readyReplicas,WANTED:.spec.replicas deploy/web", managed(" --context=c1", "deploy/web")},
 		want:    "would restart Deployment/web in prod (3 of 3 ready)",
+	},
+	{
+		name: "who takes a change back is said first", command: "kubectl set image deploy/checkout app=checkout:1.2.4 --context=c1",
+		replies: map[string]reply{"ARGO": {out: "Deployment checkout:apps/Deployment:shop/checkout <none> <none> <none> Helm <none>\n"}},
+		ran:     []string{managed(" --context=c1", "deploy/checkout")},
+		want:    "managed by Argo CD, app checkout: its next sync takes this back",
+	},
+	{
+		name: "Flux takes it back", command: "kubectl scale deploy/checkout --replicas=0 --context=c1",
+		replies: map[string]reply{"NOW": {out: "Deployment checkout shop 3\n"}, "ARGO": {out: "Deployment <none> <none> apps <none> <none> <none>\n"}},
+		ran:     []string{"kubectl get --context=c1 --ignore-not-found" + kubeGet + ",NOW:.spec.replicas deploy/checkout", managed(" --context=c1", "deploy/checkout")},
+		want:    "managed by Flux, kustomization apps: its next reconciliation takes this back\nwould scale Deployment/checkout in shop from 3 to 0 replicas",
+	},
+	{
+		name: "Helm takes it back", command: "kubectl patch configmap checkout --type merge -p '{\"data\":{\"a\":\"b\"}}' --context=c1",
+		replies: map[string]reply{"ARGO": {out: "ConfigMap <none> <none> <none> <none> Helm checkout\n"}},
+		ran:     []string{managed(" --context=c1", "configmap checkout")},
+		want:    "managed by Helm, release checkout: its next upgrade takes this back",
+	},
+	{
+		name: "a release of Helm's that Argo CD manages", command: "helm upgrade checkout ./chart --kube-context c1",
+		replies: map[string]reply{"ARGO": {out: "Deployment checkout:apps/Deployment:shop/checkout <none> <none> <none> Helm checkout\nStatefulSet <none> <none> <none> <none> Helm checkout\n"}},
+		ran:     []string{"helm history checkout --max 4 --kube-context=c1", managed(" --context=c1 -l 'app.kubernetes.io/instance=checkout'", "deployments,statefulsets,daemonsets")},
+		want:    "managed by Argo CD, app checkout: its next sync takes this back",
 	},
 	{name: "a dry run does nothing", command: "kubectl delete pod x --dry-run=server"},
 	{name: "an unknown option means silence", command: "kubectl delete pod x --kubeconfig=/tmp/evil"},
@@ -386,7 +415,7 @@ largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB
 	{
 		name: "helm uninstall says what is there", command: "helm uninstall web -n prod",
 		replies: map[string]reply{"history": {out: "REVISION  STATUS\n1   deployed\n"}, "status": {out: "NAME: web\nLAST DEPLOYED: Mon Jan  6\nNAMESPACE: prod\nSTATUS: deployed\nNOTES:\nSTATUS is fine\n"}},
-		ran:     []string{"helm history web --max 4 -n prod", "helm status web -n prod"},
+		ran:     []string{"helm history web --max 4 -n prod", "helm status web -n prod", managed(" -n prod -l 'app.kubernetes.io/instance=web'", "deployments,statefulsets,daemonsets")},
 		want:    "revisions of web, the last is in force: REVISION STATUS, 1 deployed\nLAST DEPLOYED: Mon Jan  6\nNAMESPACE: prod\nSTATUS: deployed",
 	},
 	{

@@ -52,6 +52,9 @@ func sayKubectl(ctx context.Context, p *probe, c call) {
 	case "apply", "create", "replace":
 		p.sayManifests(ctx, c, scope, verb)
 	}
+	if things := changedObjects(c); len(things) > 0 {
+		p.sayManager(ctx, scope+repeatOptions(c.Args, "-l", "--selector", "--field-selector", "-A", "--all-namespaces"), things, false)
+	}
 	if _, given := c.Value("--context"); !given && len(p.lines) > said {
 		if rows, ok := p.rows(ctx, "kubectl config current-context"); ok && len(rows) == 1 {
 			p.add("in the context %s", show(rows[0]))
@@ -243,6 +246,11 @@ func sayHelm(ctx context.Context, p *probe, c call) {
 	if verb != "upgrade" && verb != "rollback" && len(c.Operands) > 2 {
 		return
 	}
+	kube := repeatOptions(c.Args, "-n", "--namespace")
+	if context, ok := c.Value("--kube-context"); ok {
+		kube += " --context=" + quoted(context)
+	}
+	defer p.sayManager(ctx, kube+" -l "+quoted("app.kubernetes.io/instance="+release), []string{"deployments,statefulsets,daemonsets"}, true)
 	list, ok := p.rows(ctx, "helm history "+quoted(release)+" --max 4"+scope)
 	switch {
 	case ok && len(list) > 1:
