@@ -22,9 +22,10 @@ import (
 // GlobalKnownHostsFile, ConnectTimeout, ServerAliveInterval and ServerAliveCountMax,
 // with ssh's defaults, Include, and the tokens %% %d %h %n %p %r %u.
 //
-// A Match block, and any option for the host that would change how the connection is
-// made or judged and is not in that list, is an error that names the line: leaving it
-// out silently could lead to another host, or to the right one in a weaker way.
+// A Match block that may be about the host and would change its connection, and any option
+// for the host that would change how the connection is made or judged and is not in that
+// list, is an error that names the line: leaving it out silently could lead to another
+// host, or to the right one in a weaker way.
 // Options that only matter to a person's terminal are ignored.
 // StrictHostKeyChecking is, too: this package is always strict.
 //
@@ -41,6 +42,7 @@ func Import(path, host string) (Config, error) {
 type importer struct {
 	home, user string
 	getenv     func(string) string
+	matches    []match // the Match blocks of the file that is read
 }
 
 // understood are the options that become part of a Config.
@@ -48,10 +50,11 @@ var understood = words(`hostname port user identityfile identitiesonly certifica
 	userknownhostsfile globalknownhostsfile connecttimeout serveraliveinterval serveralivecountmax`)
 
 // harmless are the options that change nothing here: for a terminal, for forwarding
-// that is never done, for trust that is never given, or for speed.
+// that is never done, for a login or trust that is never tried or given, or for speed.
 var harmless = words(`host include addkeystoagent batchmode checkhostip clearallforwardings compression connectionattempts
 	controlmaster controlpath controlpersist dynamicforward enableescapecommandline escapechar exitonforwardfailure
 	fingerprinthash forkafterauthentication forwardagent forwardx11 forwardx11timeout forwardx11trusted gatewayports
+	gssapiauthentication gssapidelegatecredentials gssapikeyexchange gssapikexalgorithms match
 	hashknownhosts ignoreunknown ipqos localcommand localforward loglevel logverbose nohostauthenticationforlocalhost
 	numberofpasswordprompts passwordauthentication kbdinteractiveauthentication challengeresponseauthentication
 	permitlocalcommand permitremoteopen rekeylimit remoteforward requesttty sendenv setenv stdinnull
@@ -61,7 +64,6 @@ var harmless = words(`host include addkeystoagent batchmode checkhostip clearall
 // inert are options that change nothing with one of these values.
 var inert = map[string][]string{
 	"proxycommand": {"none"}, "canonicalizehostname": {"no"}, "addressfamily": {"any"}, "pubkeyauthentication": {"yes"},
-	"gssapiauthentication": {"no"}, "gssapidelegatecredentials": {"no"}, "gssapikeyexchange": {"no"},
 	"hostbasedauthentication": {"no"}, "tunnel": {"no"}, "proxyusefdpass": {"no"}, "pkcs11provider": {"none"},
 	"sessiontype": {"default"}, "remotecommand": {"none"}, "knownhostscommand": {"none"}, "revokedhostkeys": {"none"},
 }
@@ -94,26 +96,16 @@ func (im importer) scan(path string, depth int) ([]setting, error) {
 		if s.key != "include" {
 			continue
 		}
-		for pattern := range strings.FieldsSeq(s.value) {
-			pattern = strings.Trim(pattern, `"`)
-			switch {
-			case filepath.IsAbs(pattern):
-			case strings.HasPrefix(pattern, "~/"):
-				pattern = filepath.Join(im.home, pattern[2:])
-			default:
-				pattern = filepath.Join(im.home, ".ssh", pattern)
-			}
-			files, err := filepath.Glob(pattern)
+		files, err := im.included(s)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			more, err := im.scan(f, depth+1)
 			if err != nil {
-				return nil, fmt.Errorf("ssh: %s: the pattern %s is wrong; correct it: %w", s.where, pattern, err)
+				return nil, err
 			}
-			for _, f := range files {
-				more, err := im.scan(f, depth+1)
-				if err != nil {
-					return nil, err
-				}
-				out = append(out, more...)
-			}
+			out = append(out, more...)
 		}
 	}
 	return out, nil
@@ -154,17 +146,12 @@ func (im importer) file(path, host string) (Config, error) {
 		if n := strings.IndexByte(s.value, '#'); n > 0 && (!strings.ContainsRune(" \t", rune(s.value[n-1])) || strings.Count(s.value[:n], `"`)%2 == 1) {
 			return Config{}, fmt.Errorf("ssh: %s: a value with # in it is not supported; write it without", s.where)
 		}
-		if s.key == "match" {
-			return Config{}, fmt.Errorf("ssh: %s: Match is not understood, and what it would change is not known; "+
-				"write the hosts that are needed into a file without it", s.where)
-		}
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("ssh: the ssh_config cannot be read; check its path: %w", err)
+	var text string
+	if text, im.matches, err = im.flat(path, 0); err != nil {
+		return Config{}, err
 	}
-	// The library loses the value of a last line without an end.
-	cfg, err := ssh_config.DecodeBytes(append(text, '\n'))
+	cfg, err := ssh_config.DecodeBytes([]byte(text))
 	if err != nil {
 		return Config{}, fmt.Errorf("ssh: %s is no ssh_config; correct it: %w", path, err)
 	}
@@ -203,7 +190,7 @@ func (im importer) host(cfg *ssh_config.Config, all []setting, alias string) (c 
 	}
 	var seen []string
 	for _, s := range all {
-		if slices.Contains(seen, s.key) || slices.Contains(understood, s.key) || slices.Contains(harmless, s.key) {
+		if slices.Contains(seen, s.key) || slices.Contains(understood, s.key) || slices.Contains(harmless, s.key) || isPolicy(s) {
 			continue
 		}
 		seen = append(seen, s.key)
@@ -211,8 +198,12 @@ func (im importer) host(cfg *ssh_config.Config, all []setting, alias string) (c 
 		if v == "" || slices.Contains(inert[s.key], strings.ToLower(v)) {
 			continue
 		}
-		return c, "", fmt.Errorf("ssh: %s: %s is not supported and would change how %s is connected to; remove it, or name the host without ssh_config",
-			where(all, s.key, v), s.key, alias)
+		instead := "remove it, or name the host without ssh_config"
+		if s.key == "proxycommand" {
+			instead = "use ProxyJump, or a forwarder that listens on this machine (aws ssm start-session with AWS-StartPortForwardingSession, " +
+				"cloudflared access tcp, gcloud compute start-iap-tunnel) with its address and port as the host"
+		}
+		return c, "", fmt.Errorf("ssh: %s: %s is not supported and would change how %s is connected to; %s", where(all, s.key, v), s.key, alias, instead)
 	}
 	bad := func(key, value, what string) error {
 		return fmt.Errorf("ssh: %s: %s %q is not understood; %s", where(all, key, value), key, value, what)
@@ -224,6 +215,11 @@ func (im importer) host(cfg *ssh_config.Config, all []setting, alias string) (c 
 		// In HostName, %h is what was asked for.
 		if c.Host, err = im.expand(v, map[byte]string{'h': alias, 'n': alias}); err != nil {
 			return c, "", bad("hostname", v, err.Error())
+		}
+	}
+	for _, m := range im.matches {
+		if m.matters() && m.mayHold(alias, c.Host) {
+			return c, "", fmt.Errorf("ssh: %s: Match may be about %s, and is not understood; write the hosts that are needed into a file without it", m.where, alias)
 		}
 	}
 	if v := get("port"); v != "" {
