@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -326,5 +327,29 @@ func TestParseSessions(t *testing.T) {
 	}
 	if p := got[0].Panes[0]; p.ID != "%3" || !p.Dead || p.Dir != "/a|b" || p.Tags["k"] != "v" || p.Session != "x|y" {
 		t.Errorf("%+v", p)
+	}
+}
+
+func TestWhatTheBotTypedIsNoPersons(t *testing.T) {
+	done := func(texts ...string) (list []Done) {
+		for _, text := range texts {
+			list = append(list, Done{Text: text})
+		}
+		return list
+	}
+	for _, tt := range []struct{ past, own, want []string }{
+		{[]string{"top"}, []string{"top"}, nil},
+		{[]string{"cd /srv", "top", "df"}, []string{"cd /srv", "top "}, []string{"df"}},
+		{[]string{"top", "top"}, []string{"top"}, []string{"top"}},
+		{[]string{"df"}, nil, []string{"df"}},
+		{[]string{"b", "a"}, []string{"a", "b"}, []string{"a"}},
+	} {
+		var h history
+		for _, text := range tt.own {
+			h.typed(text)
+		}
+		if got := without(done(tt.past...), h.own); !slices.Equal(got, done(tt.want...)) {
+			t.Errorf("of %q without %q stays %v", tt.past, tt.own, got)
+		}
 	}
 }
