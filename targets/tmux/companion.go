@@ -42,8 +42,11 @@ func (s *Server) connectRelay(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	s.mu.Lock()
+	last := s.relay
 	s.relay = c
 	s.mu.Unlock()
+	// Another target that is the same account has the same server, so only the first time all others are strays.
+	s.endStrays(ctx, c, relaySession, func(pid string) bool { return last == nil || pid == last.pid })
 	if found {
 		s.removeOrphanCompanions(ctx, c)
 	}
@@ -135,5 +138,5 @@ func (s *Server) findCompanion(ctx context.Context, key string, mayMake bool) (c
 	if err != nil {
 		return nil, false, err
 	}
-	return comp, true, s.t.FS().WriteFile(ctx, s.file("e-"+key), []byte(comp.tty+"\n"), false)
+	return comp, true, s.writeFile(ctx, "e-"+key, comp.tty+"\n")
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"countersign/targets/backend"
@@ -91,14 +92,20 @@ type conn struct {
 	attachOnce sync.Once
 
 	rtt time.Duration // of the first command; set before the connection is used
+	pid string        // of the client; likewise
 
 	guardMu sync.Mutex      // held while clients are locked or unlocked
 	locked  map[string]bool // process numbers of clients that are marked as locked
 
-	mu       sync.Mutex
-	pending  []waiter
-	sinks    map[int]sink
-	onAttach func() // called when a client attaches; may be nil
+	watched atomic.Bool            // people are attached to the session, or it isn't known
+	used    time.Time              // when somebody did last; Server.mu guards it
+	at      atomic.Pointer[string] // the session to which it is attached for its panes; nil if it is spare
+
+	mu      sync.Mutex
+	pending []waiter
+	sinks   map[int]sink
+	// onClient is called when a client has attached to a session, or with "" when one has detached; may be nil.
+	onClient func(session string)
 	closed   bool
 	stderr   bytes.Buffer
 }
@@ -127,8 +134,8 @@ func dial(ctx context.Context, t backend.Target, argv []string) (*conn, error) {
 		return nil, ctx.Err()
 	}
 	asked := time.Now()
-	_, err = c.do(ctx, "display-message -p attached")
-	c.rtt = time.Since(asked)
+	lines, err := c.do(ctx, "display-message -p '#{client_pid}'")
+	c.rtt, c.pid = time.Since(asked), reply{lines: lines}.first()
 	if err != nil {
 		c.close()
 		c.mu.Lock()
@@ -191,12 +198,30 @@ func (c *conn) close() {
 	<-c.dead
 }
 
-func (c *conn) alive() bool {
-	select {
-	case <-c.dead:
-		return false
-	default:
-		return true
+func (c *conn) alive() bool { return !isClosed(c.dead) }
+
+// serves reports whether the panes of a session can use the connection.
+func (c *conn) serves(session string) bool {
+	at := c.at.Load()
+	return at != nil && *at == session && c.alive()
+}
+
+// resting reports whether no reply is awaited.
+func (c *conn) resting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.pending) == 0
+}
+
+// leave stops all events of the session to which the connection is attached.
+func (c *conn) leave() {
+	c.at.Store(nil)
+	c.mu.Lock()
+	panes := c.sinks
+	c.sinks, c.onClient = map[int]sink{}, nil
+	c.mu.Unlock()
+	for pane := range panes {
+		c.post(fmt.Sprintf("refresh-client -B %s-%d", statusName, pane), nil)
 	}
 }
 
@@ -327,12 +352,14 @@ func (c *conn) note(name, args string) {
 		if s := c.sink(id); ok1 && ok2 && s != nil {
 			s.status(st)
 		}
-	case "client-session-changed":
+	case "client-session-changed", "client-detached":
 		c.mu.Lock()
-		onAttach := c.onAttach
+		onClient := c.onClient
 		c.mu.Unlock()
-		if onAttach != nil {
-			onAttach()
+		if onClient != nil {
+			_, session, _ := strings.Cut(args, " $") // client, $session, its name
+			_, session, _ = strings.Cut(session, " ")
+			onClient(session)
 		}
 	case "window-close", "unlinked-window-close", "layout-change":
 		c.post("list-panes -s -F '#{pane_id}'", c.reportMissing)

@@ -18,7 +18,7 @@ func (p *Pane) ensure(ctx context.Context) error {
 	if gone {
 		return p.goneError()
 	}
-	if c.alive() {
+	if c.serves(p.session) {
 		return nil
 	}
 	unlock, err := p.s.lock(ctx)

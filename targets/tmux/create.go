@@ -17,14 +17,12 @@ import (
 // NewPane creates a window with one pane in a session. If the epoch is not the session's,
 // it makes nothing and returns [ErrDriven]; see [Server.Drive].
 func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*Pane, error) {
+	defer s.use(session)()
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := s.stage(ctx); err != nil {
-		return nil, err
-	}
 	c, err := s.connect(ctx, session)
 	if err != nil {
 		return nil, err
@@ -112,17 +110,21 @@ type paneSetup struct {
 	companion   *companion
 }
 
+// preparePane makes the files of a pane, and its companion. The caller holds setup.
 func (s *Server) preparePane(ctx context.Context, spec PaneSpec) (paneSetup, error) {
 	sp := paneSetup{window: cmp.Or(spec.Name, "shell"), dir: cmp.Or(spec.Dir, s.caps.Home, "/"), key: random(6)}
 	if !nameOK(sp.window) {
 		return sp, fmt.Errorf("tmux: the pane name %q may only have letters, digits, '-' and '_'", spec.Name)
 	}
-	st, err := s.t.FS().Stat(ctx, sp.dir)
+	st, err := s.checkStaged(ctx, sp.dir)
 	if err != nil {
 		return sp, fmt.Errorf("the pane's directory cannot be used: %w", err)
 	}
 	if !st.Mode.IsDir() || !path.IsAbs(sp.dir) {
 		return sp, fmt.Errorf("tmux: %s is not the absolute path of a directory", sp.dir)
+	}
+	if err := s.stage(ctx); err != nil {
+		return sp, err
 	}
 	opts, err := tagOptions(spec.Tags, optPaneTags)
 	if err != nil {
@@ -135,7 +137,7 @@ func (s *Server) preparePane(ctx context.Context, spec PaneSpec) (paneSetup, err
 			return sp, fmt.Errorf("tmux: %q is not an environment variable", kv)
 		}
 	}
-	sp.rc = rcData{nonce: random(8), env: spec.Env, runFile: s.file("run.sh"), ttyFile: s.file("e-" + sp.key), endFile: s.file("r-" + sp.key)}
+	sp.rc = s.rcData(sp.key, random(8), spec.Env)
 	if err := s.stagePane(ctx, sp.key, sp.rc); err != nil {
 		return sp, err
 	}
@@ -149,10 +151,14 @@ func (s *Server) preparePane(ctx context.Context, spec PaneSpec) (paneSetup, err
 	return sp, nil
 }
 
+func (s *Server) rcData(key, nonce string, env []string) rcData {
+	return rcData{nonce: nonce, env: env, runFile: s.file("run.sh"), ttyFile: s.file("e-" + key), endFile: s.file("r-" + key)}
+}
+
 // stagePane writes the shell files of one pane.
 func (s *Server) stagePane(ctx context.Context, key string, d rcData) error {
 	file := s.file("rc-" + key)
-	if err := s.t.FS().WriteFile(ctx, d.endFile, nil, false); err != nil {
+	if err := s.writeFile(ctx, "r-"+key, ""); err != nil {
 		return err
 	}
 	rc, shell := posixRC(d), "ENV="+shellQuote(file)+" exec sh -i"
@@ -160,10 +166,10 @@ func (s *Server) stagePane(ctx context.Context, key string, d rcData) error {
 		// INPUTRC: the settings of a user's line editor could turn a letter into a command.
 		rc, shell = bashRC(d), "INPUTRC=/dev/null exec "+shellQuote(s.caps.Bash)+" --noprofile --rcfile "+shellQuote(file)+" -i"
 	}
-	if err := s.t.FS().WriteFile(ctx, file, []byte(rc), false); err != nil {
+	if err := s.writeFile(ctx, "rc-"+key, rc); err != nil {
 		return err
 	}
-	return s.t.FS().WriteFile(ctx, s.file("sh-"+key), []byte(superviseScript(d, shell)), false)
+	return s.writeFile(ctx, "sh-"+key, superviseScript(d, shell))
 }
 
 var envRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -196,6 +202,7 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 	if !ok {
 		return nil, fmt.Errorf("%w: %q is no pane", ErrGone, paneID)
 	}
+	defer s.use(session)()
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err

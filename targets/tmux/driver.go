@@ -90,6 +90,7 @@ func (s *Server) Share() { s.shared.Store(true) }
 // given one. The same epoch may be there already, so each epoch must belong to one process.
 // If a higher one is there, Drive returns a [DrivenError].
 func (s *Server) Drive(ctx context.Context, session string, epoch int64) error {
+	defer s.use(session)()
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
@@ -131,9 +132,11 @@ func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 	if driving {
 		return nil
 	}
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return err
 	}
+	defer end()
 	if err := p.s.Drive(ctx, p.session, epoch); err != nil {
 		return err
 	}

@@ -192,7 +192,7 @@ func (p *Pane) startRelayOf(ctx context.Context, comp *companion) error {
 	if err := p.wait(ctx, startTime, func() bool { return p.stderr.ready || p.stderr.companion != comp }); err != nil {
 		return err
 	}
-	return p.s.t.FS().WriteFile(ctx, p.s.file("e-"+p.key), []byte(comp.tty+"\n"), false)
+	return p.s.writeFile(ctx, "e-"+p.key, comp.tty+"\n")
 }
 
 // ensureCompanion gives a pane that has lost its companion a new one. The shell is at its

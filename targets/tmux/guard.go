@@ -17,6 +17,7 @@ import (
 // as well. So of two processes the later turn wins, in whatever order they come. An earlier
 // turn than the one in tmux is a [TurnError]; the same one is fine.
 func (s *Server) Hand(ctx context.Context, session string, people bool, turn int64) error {
+	defer s.use(session)()
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
@@ -83,11 +84,17 @@ func (s *Server) guard(c *conn, session string) {
 	if !s.o.Guard {
 		return
 	}
-	apply := func() { go func() { _ = s.applyGuard(context.Background(), c, session) }() } // retried at the next attachment
+	apply := func(at string) {
+		if at == session || at == "" {
+			go func() { _ = s.applyGuard(context.Background(), c, session) }() // retried at the next attachment
+		} else {
+			go s.clientCame(c, at)
+		}
+	}
 	c.mu.Lock()
-	c.onAttach = apply
+	c.onClient = apply
 	c.mu.Unlock()
-	apply()
+	apply(session)
 }
 
 // applyGuard locks or unlocks the clients that are attached now. Several processes may do
@@ -115,7 +122,7 @@ func (s *Server) applyGuard(ctx context.Context, c *conn, session string) error 
 	if err != nil {
 		return err
 	}
-	attached := map[string]bool{}
+	attached, watched := map[string]bool{}, false
 	for _, l := range lines {
 		f := strings.SplitN(l, " ", 5)
 		if len(f) != 5 || f[0] != "0" {
@@ -123,6 +130,7 @@ func (s *Server) applyGuard(ctx context.Context, c *conn, session string) error 
 		}
 		readonly, pid, name := f[1] == "1", f[2], f[4]
 		attached[pid] = true
+		watched = watched || f[3] == "1"
 		if f[3] != "1" || readonly != people {
 			continue
 		}
@@ -133,6 +141,7 @@ func (s *Server) applyGuard(ctx context.Context, c *conn, session string) error 
 			c.locked[pid] = true
 		}
 	}
+	c.watched.Store(watched)
 	for pid := range c.locked {
 		if !attached[pid] {
 			delete(c.locked, pid)

@@ -47,9 +47,11 @@ type Done struct {
 // complete is false if the shell cannot report all of it: it is not bash, it runs something
 // now, or there was too much. Only the pane's driver can ask.
 func (p *Pane) Past(ctx context.Context) (list []Done, complete bool, err error) {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return nil, false, err
 	}
+	defer end()
 	p.mu.Lock()
 	before, codes, allCodes, own := p.history.answers, p.history.codes, p.history.complete, p.history.own
 	idle := p.shell.phase == phaseIdle

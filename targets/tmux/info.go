@@ -12,9 +12,11 @@ import (
 
 // Info returns what the pane is doing now.
 func (p *Pane) Info(ctx context.Context) (Info, error) {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return Info{}, err
 	}
+	defer end()
 	if i, ok := p.recentInfo(ctx); ok {
 		return i, nil
 	}
@@ -74,7 +76,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 func (p *Pane) Prompt() (dir string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.shell.dir, !p.gone && p.c.alive() && p.lease.held() && p.shell.phase == phaseIdle && p.shell.dir != ""
+	return p.shell.dir, !p.gone && p.c.serves(p.session) && p.lease.held() && p.shell.phase == phaseIdle && p.shell.dir != ""
 }
 
 // acceptRecent is the key of a context under which Info may repeat what it said.
@@ -99,9 +101,11 @@ func (p *Pane) recentInfo(ctx context.Context) (Info, bool) {
 // shell if the shell itself does not react. At the prompt it does nothing. Only the pane's
 // driver can.
 func (p *Pane) Interrupt(ctx context.Context) error {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return err
 	}
+	defer end()
 	if !p.lease.held() {
 		return ErrDriven
 	}

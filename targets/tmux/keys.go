@@ -50,9 +50,11 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 			return err
 		}
 	}
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return err
 	}
+	defer end()
 	if err := p.refresh(ctx); err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	}
 	p.mu.Unlock()
 	cmds = append(cmds, "display-message -p typed")
-	err := p.doUnless(ctx, p.lease.blockedForBot, strings.Join(cmds, " ; "), hasText)
+	err = p.doUnless(ctx, p.lease.blockedForBot, strings.Join(cmds, " ; "), hasText)
 	if errors.Is(err, errCopyMode) {
 		return errKeysCopyMode
 	}

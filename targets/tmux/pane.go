@@ -156,17 +156,26 @@ func (p *Pane) setStatus(st paneStatus) {
 	p.notify()
 }
 
-// lost implements sink.
-func (p *Pane) lost(gone bool) {
+// end ends what hangs on the connection, and with gone everything. It reports whether the pane is gone just now.
+func (p *Pane) end(gone bool) bool {
 	p.mu.Lock()
 	gone = gone && !p.gone
 	p.gone = p.gone || gone
-	c := p.c
 	p.viewers.removeAll()
 	p.notify()
 	p.mu.Unlock()
 	if gone {
 		p.forget()
+	}
+	return gone
+}
+
+// lost implements sink.
+func (p *Pane) lost(gone bool) {
+	p.mu.Lock()
+	c := p.c
+	p.mu.Unlock()
+	if p.end(gone) {
 		// tmux keeps a dead pane. The condition spares a pane that a new server gave the same
 		// number, and one that is not dead.
 		kill := fmt.Sprintf("kill-pane -t %%%d", p.id)

@@ -70,7 +70,7 @@ func (l *paneLink) wait(ctx context.Context, limit time.Duration, ok func() bool
 			return nil
 		case gone:
 			return l.goneError()
-		case !c.alive():
+		case !c.serves(l.session):
 			return errConn
 		}
 		select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"time"
@@ -191,7 +192,8 @@ func (p *Pane) compose(ctx context.Context, c Command, stderr stderrCapture) (ke
 			return keys, nil
 		}
 	}
-	path := p.s.file("c-" + p.key + "-" + random(3))
+	name := "c-" + p.key + "-" + random(3)
+	path := p.s.file(name)
 	var script string
 	switch {
 	case bash && !p.unhidden:
@@ -202,13 +204,41 @@ func (p *Pane) compose(ctx context.Context, c Command, stderr stderrCapture) (ke
 		line := ". " + shellWord(path)
 		keys, script = "\x15"+line+"\r", posixStart(line, text)+text+"\n"
 	}
-	if err := p.s.t.FS().WriteFile(ctx, path, []byte(script), false); err != nil {
+	err = p.s.writeFile(ctx, name, script)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = p.restage(ctx); err == nil {
+			err = p.s.writeFile(ctx, name, script)
+		}
+	}
+	if err != nil {
 		return "", fmt.Errorf("the command cannot be staged on the target: %w", err)
 	}
 	p.mu.Lock()
 	p.scripts = append(p.scripts, path)
 	p.mu.Unlock()
 	return keys, nil
+}
+
+// restage makes the staging directory again, with the files of this pane, whose shell outlived them.
+func (p *Pane) restage(ctx context.Context) error {
+	unlock, err := p.s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p.s.staged = nil
+	if err := p.s.stage(ctx); err != nil || p.unhidden { // an older shell's file is another one
+		return err
+	}
+	p.mu.Lock()
+	comp := p.stderr.companion
+	p.mu.Unlock()
+	if comp != nil {
+		if err := p.s.writeFile(ctx, "e-"+p.key, comp.tty+"\n"); err != nil {
+			return err
+		}
+	}
+	return p.s.stagePane(ctx, p.key, p.s.rcData(p.key, p.nonce, nil))
 }
 
 // removeScripts removes staged scripts.

@@ -20,10 +20,12 @@ const (
 // have the keyboard in this turn (see [Server.Hand]). Presses are typed in the order of the calls.
 // Press does not wait: done is called with the result, from another goroutine.
 func (p *Pane) Press(ctx context.Context, keys []byte, turn int64, done func(error)) {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		done(err)
 		return
 	}
+	defer end()
 	var cmds []string
 	for len(keys) > 0 {
 		n := min(len(keys), literalPiece)
@@ -36,9 +38,11 @@ func (p *Pane) Press(ctx context.Context, keys []byte, turn int64, done func(err
 // Resize gives the pane's window the size that the person at the keyboard reads it in, within
 // limits, as long as people have the keyboard in this turn.
 func (p *Pane) Resize(ctx context.Context, width, height int, turn int64) error {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return err
 	}
+	defer end()
 	width, height = max(minWidth, min(width, maxWidth)), max(minHeight, min(height, maxHeight))
 	return p.waitIf(ctx, inTurn(turn), fmt.Sprintf("resize-window -t %%%d -x %d -y %d", p.id, width, height))
 }
@@ -79,10 +83,12 @@ func (p *Pane) doIf(format, line string, done func(error)) {
 // Unsize gives the pane's window the size of new ones again, if a person has resized it and people do
 // not have the keyboard any more.
 func (p *Pane) Unsize(ctx context.Context) error {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return err
 	}
-	err := p.waitIf(ctx, fmt.Sprintf("#{&&:#{==:#{window-size},manual},#{!=:#{%s},1}}", optPeople),
+	defer end()
+	err = p.waitIf(ctx, fmt.Sprintf("#{&&:#{==:#{window-size},manual},#{!=:#{%s},1}}", optPeople),
 		fmt.Sprintf("resize-window -t %%%d -x %d -y %d ; set-option -w -u -t %%%d window-size", p.id, p.s.o.Width, p.s.o.Height, p.id))
 	if errors.Is(err, ErrTurn) {
 		return nil

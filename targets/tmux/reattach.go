@@ -121,6 +121,7 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 	if w.Shell == "" {
 		return Testimony{}, nil
 	}
+	defer p.s.use(p.session)()
 	for range 2 {
 		// Read before the pane is asked: what ends in between is found in the second round.
 		records, err := p.s.t.FS().ReadFile(ctx, p.s.file("r-"+p.key), 1<<20)

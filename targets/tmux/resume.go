@@ -22,6 +22,7 @@ func (p *Pane) Resume(ctx context.Context, w Where, began time.Time, c Command) 
 		return Outcome{}, err
 	}
 	defer release()
+	defer p.s.use(p.session)()
 	look, found := outlasting(ctx)
 	defer found()
 	if err := p.ensure(look); err != nil {

@@ -26,6 +26,7 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 		return Outcome{}, err
 	}
 	defer release()
+	defer p.s.use(p.session)()
 	notice, err := p.prepare(ctx)
 	if err != nil {
 		return Outcome{}, err
@@ -56,6 +57,7 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 		return err
 	}
 	defer release()
+	defer p.s.use(p.session)()
 	if _, err := p.prepare(ctx); err != nil {
 		return err
 	}

@@ -17,9 +17,11 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 			return "", "", fmt.Errorf("tmux: %q is no line number; give a number or \"-\"", n)
 		}
 	}
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return "", "", err
 	}
+	defer end()
 	var flags strings.Builder
 	flags.WriteString("capture-pane -p")
 	for _, f := range []struct {
@@ -64,7 +66,7 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 // screenText is what the pane shows, for an outcome; "" if it cannot be read.
 func (p *Pane) screenText(ctx context.Context) string {
 	p.mu.Lock()
-	reachable := !p.gone && p.c.alive()
+	reachable := !p.gone && p.c.serves(p.session)
 	p.mu.Unlock()
 	if !reachable {
 		return ""
@@ -80,10 +82,12 @@ func (p *Pane) screenText(ctx context.Context) string {
 
 // Kill ends the pane with everything that runs in it. Only its driver can.
 func (p *Pane) Kill(ctx context.Context) error {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return err
 	}
-	err := p.doUnless(ctx, p.lease.lost, fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
+	defer end()
+	err = p.doUnless(ctx, p.lease.lost, fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
 	if err != nil && !errors.Is(err, errConn) { // with the last pane the session and its client end
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"countersign/targets/backend"
@@ -43,13 +44,16 @@ type Server struct {
 
 	// setup serializes what creates or attaches, which is rare and slow.
 	setup  chan struct{}
-	staged bool
-	shared atomic.Bool // see Share
-	token  string      // names this process's paste buffers
+	staged []backend.FileInfo // what stage made: the directory and its files; nil before
+	shared atomic.Bool        // see Share
+	token  string             // names this process's paste buffers
 
 	mu           sync.Mutex
 	closed       bool
 	sessions     map[string]*conn // by session name
+	uses         map[string]int   // how many users there are of a session; see use
+	free         []*conn          // attached to sessions that others serve, or nobody
+	known        map[string]bool  // sessions that this process has attached to
 	relay        *conn            // to the server of the companions
 	panes        map[int]*Pane    // the live panes by number
 	keyboardHeld map[string]bool  // sessions whose keyboard people have, as tmux reported last
@@ -86,6 +90,8 @@ func Open(ctx context.Context, t backend.Target, o Options) (*Server, error) {
 		token:        random(3),
 		keyboardHeld: map[string]bool{},
 		sessions:     map[string]*conn{},
+		uses:         map[string]int{},
+		known:        map[string]bool{},
 		panes:        map[int]*Pane{},
 	}
 	return s, nil
@@ -104,6 +110,7 @@ func (s *Server) Close() error {
 	for _, c := range s.sessions {
 		conns = append(conns, c)
 	}
+	conns = append(conns, s.free...)
 	if s.relay != nil {
 		conns = append(conns, s.relay)
 	}
@@ -190,7 +197,7 @@ func (s *Server) attachArgv(socket, session string) []string {
 }
 
 // discardPane removes what a pane has left that is gone: its companion and its staged
-// files. It asks tmux whether the pane is gone, since another process may know better than
+// files. The record of its commands stays for two days. It asks tmux whether the pane is gone, since another process may know better than
 // this one.
 func (s *Server) discardPane(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
@@ -200,12 +207,13 @@ func (s *Server) discardPane(key string) {
 
 const discardScript = `tmux -L "$1" list-panes -a -F '#{` + optKey + `}' 2>/dev/null | grep -qx -- "$3" && exit 0
 tmux -L "$2" kill-window -t "=err:=$3" 2>/dev/null
-cd "$4" && rm -f -- "rc-$3" "sh-$3" "e-$3"
+cd "$4" && rm -f -- "rc-$3" "sh-$3" "e-$3" || exit 0
+for f in r-*; do [ -e "rc-${f#r-}" ] || find "$f" -mtime +1 -exec rm -f -- {} +; done 2>/dev/null
 `
 
-// stage writes the files that every pane needs. The caller holds setup.
+// stage writes the files that every pane needs, unless they are there. The caller holds setup.
 func (s *Server) stage(ctx context.Context) error {
-	if s.staged {
+	if s.staged != nil {
 		return nil
 	}
 	term, err := s.run(ctx, "sh", "-c", stageScript, "sh", s.o.Dir)
@@ -218,12 +226,55 @@ func (s *Server) stage(ctx context.Context) error {
 		{"run.sh", runScript},
 		{"keep.sh", s.script(keepScript(s.socket(), s.relaySocket()))},
 	} {
-		if err := s.t.FS().WriteFile(ctx, s.file(f.name), []byte(f.text), false); err != nil {
+		if err := s.writeFile(ctx, f.name, f.text); err != nil {
 			return err
 		}
 	}
-	s.staged = true
+	found, errs, err := s.stat(ctx, s.stagedFiles())
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	s.staged = found
 	return nil
+}
+
+// writeFile writes a staged file.
+func (s *Server) writeFile(ctx context.Context, name, text string) error {
+	err := s.t.FS().WriteFile(ctx, s.file(name), []byte(text), false)
+	if err != nil && (errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "No space left on device")) {
+		return fmt.Errorf("the target's disk is full, so nothing can be written in %s; free some space there, then retry", s.o.Dir)
+	}
+	return err
+}
+
+// stagedFiles are the paths of what stage makes.
+func (s *Server) stagedFiles() []string {
+	return []string{s.o.Dir, s.file("tmux.conf"), s.file("relay.sh"), s.file("run.sh"), s.file("keep.sh")}
+}
+
+// checkStaged looks at a directory where a pane is to start, and whether what stage made is there still: machines
+// empty their temporary directories, all of them when they start. The caller holds setup.
+func (s *Server) checkStaged(ctx context.Context, dir string) (backend.FileInfo, error) {
+	found, errs, err := s.stat(ctx, append([]string{dir}, s.stagedFiles()...))
+	if err != nil {
+		return backend.FileInfo{}, err
+	}
+	if s.staged != nil && (found[1].ID != s.staged[0].ID || found[1].Mode != s.staged[0].Mode || errors.Join(errs[1:]...) != nil) {
+		s.staged = nil
+	}
+	return found[0], errs[0]
+}
+
+// stat looks at files, in one round trip where the target can.
+func (s *Server) stat(ctx context.Context, names []string) (infos []backend.FileInfo, errs []error, err error) {
+	if all, ok := s.t.FS().(backend.Surveyor); ok {
+		return all.StatAll(ctx, names)
+	}
+	for _, name := range names {
+		info, err := s.t.FS().Stat(ctx, name)
+		infos, errs = append(infos, info), append(errs, err)
+	}
+	return infos, errs, ctx.Err()
 }
 
 // isNoServer reports whether err is tmux saying that it does not run.
@@ -259,13 +310,27 @@ func (s *Server) attach(ctx context.Context, session string) (c *conn, fresh boo
 	if !nameOK(session) {
 		return nil, false, fmt.Errorf("%w: there is no session %q", ErrGone, session)
 	}
-	c, err = dial(ctx, s.t, s.attachArgv(s.socket(), session))
+	last := c // it was lost
+	if c = s.spareConn(idleConns - 1); c != nil {
+		err = s.move(ctx, c, session)
+	}
+	if c == nil || errors.Is(err, errConn) {
+		c, err = dial(ctx, s.t, s.attachArgv(s.socket(), session))
+	}
 	if err != nil {
 		return nil, false, err
 	}
+	c.watched.Store(s.o.Guard) // until that is known
+	c.at.Store(&session)
 	s.mu.Lock()
+	c.used = time.Now()
 	s.sessions[session] = c
+	known := s.known[session] && last == nil
+	s.known[session] = true
 	s.mu.Unlock()
+	if !known {
+		s.endStrays(ctx, c, session, func(string) bool { return true })
+	}
 	s.guard(c, session)
 	return c, true, nil
 }

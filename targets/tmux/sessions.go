@@ -15,6 +15,7 @@ import (
 // Sessions lists every session of this instance's tmux server. Those that people made by
 // hand are among them; they have no tags. No session is not an error.
 func (s *Server) Sessions(ctx context.Context) ([]SessionInfo, error) {
+	s.trim() // some weren't at their prompts when they were left
 	argv := append(s.cli(s.socket()),
 		"list-sessions", "-F", "S|#{session_id}|#{session_created}|#{"+optTags+"}|#{session_name}", ";",
 		"list-clients", "-F", "C|#{session_id}|#{client_control_mode}", ";",
@@ -65,7 +66,7 @@ func parseSessions(out string) []SessionInfo {
 				h, _ := strconv.Atoi(f[4])
 				x.Panes = append(x.Panes, PaneInfo{
 					ID: f[1], Session: x.Name, Dead: f[2] == "1", Width: w, Height: h,
-					Tags: parseTags(f[5]), Program: f[6], Dir: f[7],
+					Tags: parseTags(f[5]), Program: f[6], Dir: strings.TrimSuffix(f[7], " (deleted)"),
 				})
 			}
 		}
@@ -111,14 +112,12 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	if !nameOK(name) {
 		return nil, fmt.Errorf("tmux: the session name %q may only have letters, digits, '-' and '_'", name)
 	}
+	defer s.use(name)()
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := s.stage(ctx); err != nil {
-		return nil, err
-	}
 	sp, err := s.preparePane(ctx, first)
 	if err != nil {
 		return nil, err
@@ -163,9 +162,10 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	s.mu.Lock()
 	earlier := s.sessions[name]
 	delete(s.sessions, name)
+	s.known[name] = true
 	s.mu.Unlock()
 	if earlier != nil {
-		earlier.close()
+		s.shut(earlier)
 	}
 	sp.epoch = first.Epoch
 	p, err := s.firstPane(ctx, name, id, sp, unlock)
@@ -177,11 +177,17 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	return p, err
 }
 
-// killSession ends a session if a format is true for it, and reports whether it was.
+// killSession ends a session if a format is true for it, and reports whether it was. What its panes leave is removed.
 func (s *Server) killSession(ctx context.Context, name, format string) (was bool, err error) {
 	out, err := s.run(ctx, append(s.cli(s.socket()), "if-shell", "-F", "-t", "="+name+":", format,
-		"display-message -p killed ; kill-session -t '="+name+"'", "display-message -p kept")...)
-	return strings.TrimSpace(out) == "killed", err
+		"list-panes -s -t '="+name+":' -F 'killed #{"+optKey+"}' ; kill-session -t '="+name+"'", "display-message -p kept")...)
+	for line := range strings.Lines(out) {
+		key, ok := strings.CutPrefix(strings.TrimSpace(line), "killed")
+		if was = was || ok; ok && key != "" {
+			go s.discardPane(strings.TrimSpace(key))
+		}
+	}
+	return was, err
 }
 
 // firstPane starts the shell of a session's first pane, after unlock.
@@ -222,9 +228,14 @@ func (s *Server) KillSession(ctx context.Context, name string, tags map[string]s
 	s.mu.Lock()
 	c := s.sessions[name]
 	delete(s.sessions, name)
+	delete(s.known, name)
+	panes := s.panesOf(name)
 	s.mu.Unlock()
 	if c != nil {
-		c.close()
+		s.shut(c)
+	}
+	for _, p := range panes {
+		p.end(true)
 	}
 	return err
 }

@@ -17,9 +17,11 @@ import (
 // most 64 KiB are kept. Only the pane's driver shows anything. Show may return before the
 // text is on the screen.
 func (p *Pane) Show(ctx context.Context, text string) error {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return err
 	}
+	defer end()
 	text = strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.IsControl(r) {
 			return -1

@@ -19,9 +19,11 @@ type stateQuery struct {
 // return the last answer without asking: [Command.State] is compared again in any case. Only the pane's
 // driver can ask.
 func (p *Pane) Shell(ctx context.Context, known bool) (Shell, error) {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return Shell{}, err
 	}
+	defer end()
 	if !p.namesState {
 		return Shell{}, nil
 	}

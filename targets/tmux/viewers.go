@@ -77,7 +77,8 @@ func (w *watcher) drop() {
 // the pane or the connection is lost, or when the reader is too slow; call Watch again
 // then.
 func (p *Pane) Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error) {
-	if err := p.ensure(ctx); err != nil {
+	end, err := p.use(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
 	w := &watcher{ch: make(chan []byte, watchQueue)}
@@ -116,8 +117,9 @@ func (p *Pane) Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, 
 	}
 	context.AfterFunc(ctx, func() {
 		p.mu.Lock()
-		defer p.mu.Unlock()
 		p.viewers.remove(w)
+		p.mu.Unlock()
+		end()
 	})
 	if err == nil {
 		err = res.err

@@ -115,7 +115,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		if kind, notice := v.lost(); kind != "" {
 			return kind, notice
 		}
-		if !v.conn.alive() {
+		if !v.conn.serves(p.session) {
 			if kind, notice := p.reattach(ctx, j); kind != "" {
 				return kind, notice
 			}
