@@ -62,6 +62,9 @@ func (p *pretend) Open(_ context.Context, argv []string, stdin io.Reader, stdout
 	c := &pretended{out: stdout, err: stderr, gone: make(chan struct{})}
 	token := argv[4]
 	_, _ = fmt.Fprintf(stdout, "%s b 77\n", token)
+	if stderr != nil {
+		_, _ = fmt.Fprintf(stderr, "%s b\n", token)
+	}
 	if argv[len(argv)-1] != "sh" || stdin == nil {
 		what := "own"
 		if slices.Contains(argv, internal+killScript) {

@@ -36,7 +36,8 @@ const (
 // wrapper runs a program under the eyes of a shell that says on the same streams
 // which group it leads and how the program ended:
 //
-//	TOKEN b PID        standard output: what follows is the program's
+//	TOKEN b PID        both streams: what follows is the program's, and not the login shell's; the process
+//	                   number on standard output only
 //	TOKEN e CODE       both streams: the program has ended; the last one counts, since the program
 //	                   may print one, too
 //	TOKEN x WHY        instead: it was not started
@@ -58,6 +59,7 @@ keepers=
 shift 8
 case $o in merged) exec 2>&1 ;; quiet) exec 2>/dev/null ;; esac
 exec 3>&2 2>/dev/null
+[ "$o" = split ] && printf '%s b\n' "$t" >&3
 trap : TERM INT HUP QUIT
 if [ -n "$d" ] && ! cd -- "$d" 2>/dev/null; then
   if [ ! -e "$d" ]; then w=missing; elif [ ! -d "$d" ]; then w=notdir; else w=denied; fi
@@ -209,7 +211,7 @@ func (p *process) open(ctx context.Context, argv []string, stdin io.Reader, stdo
 	p.out = &splitter{token: []byte(p.token), dst: stdout, control: p.onOut}
 	var errOut io.Writer
 	if p.split {
-		p.err = &splitter{token: []byte(p.token), dst: stderr, control: p.onErr, begun: true}
+		p.err = &splitter{token: []byte(p.token), dst: stderr, control: p.onErr}
 		errOut = p.err
 	}
 	p.begin = time.Now()
@@ -454,12 +456,15 @@ func (p *process) onOut(kind, arg string) (begun bool) {
 func (p *process) onErr(kind, arg string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if kind == "e" {
+	switch kind {
+	case "b":
+		return true
+	case "e":
 		p.errEnded = true
 		p.setEnded()
-		return false
+	default:
+		p.onLock(kind, arg)
 	}
-	p.onLock(kind, arg)
 	return false
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -637,6 +638,34 @@ func TestOutputOfAnEndlessBackgroundProcessIsNotAwaited(t *testing.T) {
 			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
 				_, _ = run(t, tgt, fmt.Sprint("kill -KILL ", pid))
 			}
+		}
+	}
+}
+
+// TestWhatALoginShellPrintsIsNoOutput: an account's rc file may print to both streams, before every command.
+func TestWhatALoginShellPrintsIsNoOutput(t *testing.T) {
+	t.Parallel()
+	rc := filepath.Join(t.TempDir(), ".bashrc")
+	if err := os.WriteFile(rc, []byte("echo 'Have a nice day'; echo 'stty: Inappropriate ioctl for device' >&2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for dir := filepath.Dir(rc); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(rc, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tgt := open(t, config(sshtest.Start(t, sshtest.Options{Shell: "bash", Config: "SetEnv HOME=" + filepath.Dir(rc) + "\n"})))
+	for range 2 {
+		var out, errs bytes.Buffer
+		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo out; echo err >&2; exit 3", Stdout: &out, Stderr: &errs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := p.Wait(); err != nil || res.Code != 3 || out.String() != "out\n" || errs.String() != "err\n" {
+			t.Errorf("%+v %v: %q %q", res, err, out.String(), errs.String())
 		}
 	}
 }
