@@ -61,8 +61,9 @@ func TestDoctorOnRealSSHHosts(t *testing.T) {
 	asks.HostKey = "ask"
 	without := of(plain)
 	without.Tmux = &off
+	narrow := sshtest.Start(t, sshtest.Options{Shell: "bash", MaxSessions: 1})
 	out := examined(t, config.Env{DataDir: t.TempDir()}, map[string]config.TargetConfig{
-		"a-whole": of(whole), "b-plain": without, "c-unknown": unknown, "d-stranger": stranger, "e-closed": closed, "f-asks": asks,
+		"g-narrow": of(narrow), "a-whole": of(whole), "b-plain": without, "c-unknown": unknown, "d-stranger": stranger, "e-closed": closed, "f-asks": asks,
 	})
 	says(t, out,
 		"ok   target a-whole: commands run as "+whole.User+" on ssh:a-whole#SHA256:", "ok   shell of a-whole: sh works, bash ",
@@ -73,6 +74,7 @@ func TestDoctorOnRealSSHHosts(t *testing.T) {
 		"skip shell of c-unknown: ",
 		"FAIL target d-stranger: ", "; add one of the public keys to the account's authorized_keys",
 		"FAIL target e-closed: 127.0.0.1:1 refuses connections (dial tcp", "); check the port and that sshd runs there\n",
+		"FAIL terminals of g-narrow: its sshd allows one session on a connection (MaxSessions)", "; set MaxSessions to 10 in its sshd_config",
 		"FAIL target f-asks: ", "; compare that with the host's own, and approve it on the card of trust_host_key",
 	)
 	if strings.Contains(out, "clock of c-unknown") {

@@ -419,6 +419,14 @@ func (p *targetCheck) terminals(ctx context.Context) result {
 	case p.caps.Tmux == "":
 		return warns("tmux is not installed, so commands run plainly and nobody can watch them").withFix("install it there with apt-get install tmux")
 	}
+	if host, ok := m.Target.(interface {
+		Sessions(ctx context.Context, most int) (int, error)
+	}); ok {
+		if n, err := host.Sessions(ctx, 2); err == nil && n < 2 {
+			return fails("its sshd allows one session on a connection (MaxSessions), and terminals need more").
+				withFix("set MaxSessions to 10 in its sshd_config, or write tmux: false under targets.%s", m.Name)
+		}
+	}
 	const fix = "see whether this works there: tmux -L doctor new-session -d && tmux -L doctor kill-server"
 	instance, start := "doctor-"+strings.ToLower(rand.Text()[:8]), time.Now()
 	s, err := tmux.Open(ctx, m.Target, tmux.Options{Instance: instance, Guard: true, Reach: m.Reach, TmpDir: m.TmuxDir(p.caps)})

@@ -251,6 +251,33 @@ func (t *Target) session(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh
 	}
 }
 
+// Sessions reports how many sessions the host allows on one connection (MaxSessions of sshd_config), at most up to
+// a number.
+func (t *Target) Sessions(ctx context.Context, most int) (int, error) {
+	c, first, reqs, err := t.session(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer t.release(c)
+	defer func() { _ = first.Close() }()
+	go xssh.DiscardRequests(reqs)
+	t.mu.Lock()
+	n := c.inUse
+	t.mu.Unlock()
+	for ; n < most; n++ {
+		ch, reqs, err := c.client.OpenChannel("session", nil)
+		if _, refused := errors.AsType[*xssh.OpenChannelError](err); refused {
+			return n, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		go xssh.DiscardRequests(reqs)
+		defer func() { _ = ch.Close() }()
+	}
+	return n, nil
+}
+
 // pause waits for a change, or a little.
 func (t *Target) pause(ctx context.Context, changed <-chan struct{}) error {
 	timer := time.NewTimer(refusePause)
