@@ -11,11 +11,6 @@ import (
 )
 
 const (
-	// callEvery is the pace of all calls together, and callBurst how many may come
-	// at once. Discord takes 50 a second of a bot; calls that bunch up on their way
-	// must not be more.
-	callEvery = 25 * time.Millisecond
-	callBurst = 8
 	// passingLimit is how long a passing call waits for a limit before it is left out.
 	passingLimit = 2 * time.Second
 	// coolDown is for how long no passing call is made after one met a limit.
@@ -82,13 +77,13 @@ func (p *pacer) enter(ctx context.Context, u scribe.Urgency) error {
 
 // take uses one turn up, if there is one; p.mu is held.
 func (p *pacer) take(now time.Time) bool {
-	if oldest := now.Add(-callBurst * callEvery); p.next.Before(oldest) {
+	if oldest := now.Add(-gateway.CallBurst * gateway.CallEvery); p.next.Before(oldest) {
 		p.next = oldest
 	}
 	if p.next.After(now) {
 		return false
 	}
-	p.next = p.next.Add(callEvery)
+	p.next = p.next.Add(gateway.CallEvery)
 	return true
 }
 

@@ -15,6 +15,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/scribe"
 	"countersign/adapters/chat/visible"
+	"countersign/adapters/discord/gateway"
 )
 
 func TestIDs(t *testing.T) {
@@ -159,11 +160,11 @@ func TestPace(t *testing.T) {
 			if err := p.do(t.Context(), scribe.First, call(scribe.First)); err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(begin); took > 2*callEvery {
+			if took := time.Since(begin); took > 2*gateway.CallEvery {
 				t.Errorf("an approval waited %s", took)
 			}
 			wg.Wait()
-			if took := time.Since(begin); took < (100-callBurst-1)*callEvery {
+			if took := time.Since(begin); took < (100-gateway.CallBurst-1)*gateway.CallEvery {
 				t.Errorf("101 calls took %s", took)
 			}
 		})
@@ -171,18 +172,18 @@ func TestPace(t *testing.T) {
 	t.Run("who gives up takes no turn", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
-			for range callBurst + 1 {
+			for range gateway.CallBurst + 1 {
 				if err := p.do(t.Context(), scribe.Normal, func(context.Context) error { return nil }); err != nil {
 					t.Fatal(err)
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), callEvery/2)
+			ctx, cancel := context.WithTimeout(t.Context(), gateway.CallEvery/2)
 			defer cancel()
 			if err := p.do(ctx, scribe.Normal, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("it was let in: %v", err)
 			}
 			begin := time.Now()
-			if err := p.do(t.Context(), scribe.Normal, func(context.Context) error { return nil }); err != nil || time.Since(begin) > callEvery {
+			if err := p.do(t.Context(), scribe.Normal, func(context.Context) error { return nil }); err != nil || time.Since(begin) > gateway.CallEvery {
 				t.Errorf("the next: %v after %s", err, time.Since(begin))
 			}
 		})

@@ -14,10 +14,15 @@ import (
 // refused.
 const resetMargin = 20 * time.Millisecond
 
+// The pace of all calls together, and how many may come at once. Discord takes 50 a second of a bot
+// (docs.discord.com/developers/topics/rate-limits); calls that bunch up on their way must not be more.
+const (
+	CallEvery = 25 * time.Millisecond
+	CallBurst = 8
+)
+
 // The limits of docs.discord.com/developers/topics/rate-limits.
 const (
-	// globalRate is how many calls a second one bot may make.
-	globalRate = 50
 	// maxInvalid of the answers 401, 403 and 429 within invalidWindow make Discord
 	// shut out the address at 10,000; a thousand are left for other programs
 	// behind it.
@@ -59,36 +64,45 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pace spreads calls over time: at most globalRate in any second.
+// pace spreads calls over time: after [CallBurst] one each [CallEvery].
 type pace struct {
 	mu    sync.Mutex
-	at    [globalRate]time.Time // when the latest calls were let through
-	next  int
+	next  time.Time // when the next call may go
 	until time.Time // nothing goes before
+	stops int       // how often everything was held back
 }
 
 // enter waits for the turn of one call.
 func (p *pace) enter(ctx context.Context, call string) error {
-	p.mu.Lock()
-	at := later(time.Now(), p.until)
-	if slot := p.at[p.next]; !slot.IsZero() {
-		at = later(at, slot.Add(time.Second))
-	}
-	if end, ok := ctx.Deadline(); ok && end.Before(at) {
+	for {
+		p.mu.Lock()
+		now := time.Now()
+		p.next = later(p.next, now.Add(-CallBurst*CallEvery))
+		at, stops := later(p.next, p.until), p.stops
+		if end, ok := ctx.Deadline(); ok && end.Before(at) {
+			p.mu.Unlock()
+			return &RateLimitedError{Call: call, Scope: ScopeGlobal, After: time.Until(at)}
+		}
+		p.next = at.Add(CallEvery)
 		p.mu.Unlock()
-		return &RateLimitedError{Call: call, Scope: ScopeGlobal, After: time.Until(at)}
+		err := wait(ctx, at, &RateLimitedError{Call: call, Scope: ScopeGlobal})
+		p.mu.Lock()
+		again := p.stops != stops
+		p.mu.Unlock()
+		if err != nil || !again {
+			return err
+		}
 	}
-	p.at[p.next] = at
-	p.next = (p.next + 1) % len(p.at)
-	p.mu.Unlock()
-	return wait(ctx, at, &RateLimitedError{Call: call, Scope: ScopeGlobal})
 }
 
-// stop holds everything back.
+// stop holds everything back, also what waits for its turn. After it calls go one by one.
 func (p *pace) stop(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.until = later(p.until, until)
+	if until.After(p.until) {
+		p.until, p.next = until, until
+		p.stops++
+	}
 }
 
 func later(a, b time.Time) time.Time {

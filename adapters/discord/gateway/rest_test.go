@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,7 +268,7 @@ func TestBuckets(t *testing.T) {
 			}
 		})
 	})
-	t.Run("no more than fifty calls in a second", func(t *testing.T) {
+	t.Run("calls are spread over each second", func(t *testing.T) {
 		rest(t, func(int, *http.Request, []byte) (*http.Response, error) { return answer(204, "") }, func(t *testing.T, r *REST, a *api) {
 			var wg sync.WaitGroup
 			for i := range 220 {
@@ -281,7 +282,7 @@ func TestBuckets(t *testing.T) {
 			if err := r.Respond(t.Context(), &discordgo.Interaction{ID: "1", Token: "t"}, ReplyDeferredEdit, Outgoing{}); err != nil {
 				t.Error(err)
 			}
-			if n := a.count(); n != 51 {
+			if n := a.count(); n != CallBurst+2 {
 				t.Errorf("%d calls at once; the interaction's is not to wait", n)
 			}
 			wg.Wait()
@@ -292,13 +293,42 @@ func TestBuckets(t *testing.T) {
 				}
 			}
 			slices.SortFunc(at, time.Time.Compare)
-			for i := globalRate; i < len(at); i++ {
-				if at[i].Sub(at[i-globalRate]) < time.Second {
-					t.Fatalf("calls %d to %d within %s", i-globalRate, i, at[i].Sub(at[i-globalRate]))
-				}
-			}
-			if took := at[len(at)-1].Sub(at[0]); took != 4*time.Second {
+			wantSpread(t, at)
+			if took := at[len(at)-1].Sub(at[0]); took > 5500*time.Millisecond {
 				t.Errorf("took %s", took)
+			}
+		})
+	})
+	t.Run("after a global limit nothing comes in bunches, also of what waited", func(t *testing.T) {
+		var limited atomic.Bool
+		rest(t, func(n int, _ *http.Request, _ []byte) (*http.Response, error) {
+			if n == 20 && !limited.Swap(true) {
+				return answer(429, `{"retry_after":1,"global":true}`, "X-RateLimit-Scope", "global", "X-RateLimit-Global", "true")
+			}
+			return answer(204, "")
+		}, func(t *testing.T, r *REST, a *api) {
+			var wg sync.WaitGroup
+			for i := range 120 {
+				wg.Go(func() {
+					if err := r.Typing(t.Context(), fmt.Sprint(i)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			var at []time.Time
+			for _, c := range a.calls {
+				at = append(at, c.at)
+			}
+			slices.SortFunc(at, time.Time.Compare)
+			wantSpread(t, at)
+			if gap := at[20].Sub(at[19]); gap < time.Second {
+				t.Errorf("the next call came after %s", gap)
+			}
+			for i := 21; i < len(at); i++ {
+				if gap := at[i].Sub(at[i-1]); gap < CallEvery {
+					t.Errorf("call %d came after %s", i, gap)
+				}
 			}
 		})
 	})
@@ -324,6 +354,17 @@ func TestBuckets(t *testing.T) {
 			}
 		})
 	})
+}
+
+// wantSpread checks that in no second there are as many calls as Discord counts.
+func wantSpread(t *testing.T, at []time.Time) {
+	t.Helper()
+	const most = 49
+	for i := most; i < len(at); i++ {
+		if at[i].Sub(at[i-most]) < time.Second {
+			t.Fatalf("calls %d to %d within %s", i-most, i, at[i].Sub(at[i-most]))
+		}
+	}
 }
 
 func TestRefusedCalls(t *testing.T) {
