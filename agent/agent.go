@@ -82,8 +82,8 @@ type Gate interface {
 	Heard(ctx context.Context, thread chat.ThreadID, by chat.User, text string) error
 	// Ticket answers the chat word "ticket".
 	Ticket(ctx context.Context, thread chat.ThreadID, by chat.User, key string) (string, error)
-	// Revoke ends the thread's standing approvals.
-	Revoke(tx store.Tx, thread chat.ThreadID, by chat.User)
+	// Revoke ends the thread's standing approvals, and returns how many there were.
+	Revoke(tx store.Tx, thread chat.ThreadID, by chat.User) int
 	// Word decides what somebody wrote ("approve <id>"): the same authorisation
 	// that a button press goes through. Button is the verb, a colon and the id.
 	Word(ctx context.Context, c chat.Click) (chat.Answer, error)
@@ -141,6 +141,8 @@ type Config struct {
 	KeepDeleted bool
 	// Redact removes secrets from text before it is stored or sent; nil redacts nothing.
 	Redact func(string) string
+	// Whisper tells one person of a thread something, and reports whether their network can do that; nil: none can.
+	Whisper func(thread chat.ThreadID, to chat.UserID, text string) bool
 	// Refuse notes that what [Agent.Ask] began with an event never begins, and why, and reports
 	// whether somebody waits for it elsewhere; nil: nobody does. It may run more than once.
 	Refuse func(tx store.Tx, event chat.EventID, why string) bool
@@ -288,8 +290,16 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	if err := a.cfg.Gate.Heard(ctx, ev.Thread, ev.From, ev.Text); err != nil {
 		return err // it is delivered again
 	}
-	if _, err := a.put(ctx, ev, itemMessage); err != nil {
+	fresh, err := a.put(ctx, ev, itemMessage)
+	if err != nil {
 		return err
+	}
+	if fresh && ev.Replaces == "" && !ev.From.Bot {
+		if text := a.nearVote(ctx, ev); text != "" {
+			if err := a.whisper(ctx, ev, text); err != nil {
+				return err
+			}
+		}
 	}
 	failpoint.Hit(failpoint.EventStored)
 	a.Wake(ev.Thread)

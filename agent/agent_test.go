@@ -20,6 +20,7 @@ import (
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
+	"countersign/approvals/card"
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -185,6 +186,8 @@ type world struct {
 	keys  keyboard
 	n     int
 
+	whispers []string // what one person alone was told
+
 	outputs  *output.Log
 	spending *agent.Spending
 	readOnly bool // the agent of the thread may only look
@@ -290,6 +293,10 @@ func (w *world) start() {
 		Replicas: replicas,
 		DB:       w.db, Model: w.model, Tools: toolboxView{reg}, Gate: w.gate, Outbox: shown{w: w}, Owner: owner, Desk: desk{w: w},
 		Outputs: w.outputs, Spending: w.spending,
+		Whisper: func(_ chat.ThreadID, to chat.UserID, text string) bool {
+			w.whispers = append(w.whispers, string(to)+": "+text)
+			return true
+		},
 		Limits: agent.Limits{Steps: 12}, Grace: time.Second, Now: time.Now, Log: log,
 	})
 	if len(w.t.Name())%2 == 0 { // what is kept changes nothing
@@ -953,6 +960,34 @@ func TestEditingACommand(t *testing.T) {
 		w.settle()
 		if len(w.sh.ran) > 0 || !w.said("Stopped by alice") || len(w.card().Choose) > 0 {
 			t.Fatalf("%v %+v", w.sh.ran, w.posts())
+		}
+	})
+}
+
+// What nearly is a vote decides nothing, and is answered to its writer alone.
+func TestNearVotes(t *testing.T) {
+	run(t, "a near miss", script("touch x"), func(t *testing.T, w *world) {
+		w.say("go")
+		c := w.card()
+		_, id, _, ok := card.Parse(c.Choose[0].ID)
+		if !ok {
+			t.Fatalf("%+v", c.Choose)
+		}
+		for _, text := range []string{"/approve %s", "!approve %s", "approve %s?", "I won't approve %s", "> approve %s", "Deny %s!!"} {
+			w.whispers = nil
+			w.say(fmt.Sprintf(text, strings.ToUpper(string(id))))
+			if len(w.whispers) != 1 || !strings.Contains(w.whispers[0], "didn't count as a vote") || !strings.Contains(w.whispers[0], string(id)) {
+				t.Errorf("%q: %q", text, w.whispers)
+			}
+		}
+		w.whispers = nil
+		w.say("what would you approve here?")
+		if len(w.whispers) > 0 || w.sh.count("touch x") > 0 {
+			t.Errorf("%q, ran %d times", w.whispers, w.sh.count("touch x"))
+		}
+		w.say("Approve `" + strings.ToUpper(string(id)) + "`.")
+		if len(w.whispers) > 0 || w.sh.count("touch x") != 1 {
+			t.Errorf("%q, ran %d times", w.whispers, w.sh.count("touch x"))
 		}
 	})
 }

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,47 @@ func TestEdits(t *testing.T) {
 		w.deliver(chat.Event{ID: "2e", Ref: "r2", Replaces: "r2", Text: "yours", From: chat.User{ID: "web:mallory"}})
 		w.settle()
 		if !w.said("mine") {
+			t.Errorf("%+v", w.posts())
+		}
+	})
+	run(t, "two bots that answer each other stop after a few rounds, until a person writes", slow, func(t *testing.T, w *world) {
+		bot := chat.User{ID: "slack:T:B1", Name: "AlertBot", Bot: true}
+		asks := func(id string) {
+			w.deliver(chat.Event{ID: chat.EventID(id), Text: "round " + id + ".", From: bot, Invited: true})
+			w.settle()
+		}
+		for _, id := range []string{"1", "2", "3", "4", "5"} {
+			asks(id)
+		}
+		if !w.said("round 3.") || w.said("round 4.") || w.said("round 5.") {
+			t.Errorf("%+v", w.posts())
+		}
+		told := 0
+		for _, p := range w.posts() {
+			if strings.Contains(p.Text, "3 times in a row") {
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("it was said %d times: %+v", told, w.posts())
+		}
+		w.deliver(chat.Event{ID: "6", Text: "and now?"})
+		w.settle()
+		if !w.said("round 4.") || !w.said("and now?") { // the model has what was said
+			t.Errorf("%+v", w.posts())
+		}
+		asks("7")
+		if !w.said("round 7.") {
+			t.Errorf("%+v", w.posts())
+		}
+	})
+	run(t, "a bot that writes every few hours is answered", slow, func(t *testing.T, w *world) {
+		for i := range 6 {
+			w.deliver(chat.Event{ID: chat.EventID(fmt.Sprint(i)), Text: fmt.Sprintf("alert %d.", i), From: chat.User{ID: "slack:T:B1", Bot: true}, Invited: true})
+			w.settle()
+			time.Sleep(2 * time.Hour)
+		}
+		if !w.said("alert 5.") {
 			t.Errorf("%+v", w.posts())
 		}
 	})

@@ -28,6 +28,22 @@ type threadState struct {
 	// later are messages that arrived between a stop and the end of the turn. They start
 	// the next turn.
 	later []*history.Entry
+	// rounds are the turns in a row that bots began, ended is when the last turn did, and unanswered
+	// are the messages of bots since then that began none.
+	rounds, unanswered int
+	ended              time.Time
+}
+
+// Two bots that answer each other stop after maxRounds, until a person writes or neither does for
+// roundsOver.
+const (
+	maxRounds  = 3
+	roundsOver = time.Hour
+)
+
+// enough reports whether bots have been answered so often in a row that another one isn't.
+func (f *threadState) enough(at time.Time) bool {
+	return !f.root().open && f.rounds >= maxRounds && at.Sub(f.ended) < roundsOver
 }
 
 // turn is the part of a conversation since the last end. A message, or a call with nested
@@ -127,6 +143,11 @@ func (f *threadState) add(e *history.Entry) {
 	root := f.root()
 	switch {
 	case e.Message != nil:
+		if e.Message.Unanswered {
+			f.unanswered++
+			f.ended = e.At
+			return
+		}
 		if root.open && root.stop != nil {
 			// The stop does not end what is said after it: that starts the next turn.
 			f.later = append(f.later, e)
@@ -135,10 +156,16 @@ func (f *threadState) add(e *history.Entry) {
 		if !root.open {
 			root = f.reset()
 			root.open, root.began, root.message = true, e.At, e.Message
+			if f.rounds++; e.At.Sub(f.ended) >= roundsOver {
+				f.rounds = 1
+			}
 		} else if root.message.ReadOnly && !e.Message.ReadOnly && !e.Message.From.Bot {
 			// The first person to write in a turn that an alert started becomes its
 			// requester, with their own permissions.
 			root.message = e.Message
+		}
+		if f.unanswered = 0; !e.Message.From.Bot {
+			f.rounds = 0
 		}
 		root.fresh, root.futile = true, 0
 		if f.waiting() && !e.Message.From.Bot {
@@ -180,6 +207,7 @@ func (f *threadState) add(e *history.Entry) {
 		delete(f.turns, history.Aside)
 	case e.End != nil:
 		f.reset()
+		f.ended = e.At
 		later := f.later
 		f.later = nil
 		for _, m := range later {

@@ -446,7 +446,9 @@ func TestTheSameCallHasTheSameContent(t *testing.T) {
 func TestParseWord(t *testing.T) {
 	for text, want := range map[string]string{
 		"stop": "stop", " Stop! ": "stop", "stop the nginx service": "", "status": "status", "help": "help",
-		"approve abcdefgh23": "approve", "approve of this": "", "approve": "", "deny abcdefgh23 not now": "deny", "deny him access": "",
+		"approve abcdefgh23": "approve", "Approve  ABCDEFGH23": "approve", "approve `abcdefgh23`": "approve", "`approve abcdefgh23`": "approve", "approve abcdefgh23.": "approve",
+		"approve abcdefgh23 pls\nsecond line": "approve", "approve abcdefgh23\napprove abcdefgh24": "", "approve abcdefgh23?": "", "/approve abcdefgh23": "", "!approve abcdefgh23": "",
+		"I won't approve abcdefgh23": "", "> approve abcdefgh23": "", "approve of this": "", "approve": "", "deny abcdefgh23 not now": "deny", "deny him access": "",
 		// An id that is wrong is answered, and no matter for the model.
 		"approve zzz": "approve", "deny 7k2": "deny", "undo nosuch": "undo", "approve it": "", "deny all": "", "undo that": "", "undo": "",
 	} {

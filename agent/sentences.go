@@ -8,6 +8,7 @@ import (
 
 	"countersign/agent/history"
 	"countersign/agent/llm"
+	"countersign/approvals"
 	"countersign/tools"
 )
 
@@ -52,6 +53,24 @@ const (
 	sayPartOfIt      = "A part of it."
 	sayBeginning     = "The beginning of it."
 )
+
+// sayOnlyRevoked answers a stop where nothing ran, and standing approvals ended.
+func sayOnlyRevoked(n int) string {
+	if n == 1 {
+		return "Nothing is running here. The standing approval in this thread has ended."
+	}
+	return fmt.Sprintf("Nothing is running here. The %d standing approvals in this thread have ended.", n)
+}
+
+// sayTooManyRounds says that a bot isn't answered any more.
+func sayTooManyRounds(who string) string {
+	return fmt.Sprintf("I've answered bots here %d times in a row, so I don't answer %s any more. I'll go on when a person writes.", maxRounds, inlineCode(who))
+}
+
+// sayNoVote answers who names a request and a decision in a message that is no vote.
+func sayNoVote(verb string, id approvals.ID) string {
+	return fmt.Sprintf("That didn't count as a vote. To decide, write `%s %s` on a line of its own, or press the button on the card.", verb, id)
+}
 
 // sayNoOutput says that an output is not there.
 func sayNoOutput(id string) string {

@@ -29,6 +29,9 @@ type shellFields struct {
 // line on the plan's. whole is the id of the output of which it shows a part, where that is
 // to be posted as a file.
 func runPost(a approvals.Action, r history.Result, step bool, out excerpt) (text, whole string) {
+	if len(a.Steps) > 0 && !r.Failed {
+		return "", "" // of a plan that was approved, only the model has to be told
+	}
 	if r.Changed && !r.Failed && (a.Path != "" || len(a.Paths) > 0) {
 		out = excerpt{} // that the file was written is what the card says
 	}

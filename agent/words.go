@@ -52,6 +52,9 @@ func parseWord(text string) (word, bool) {
 		return word{verb: "exec", id: m[1], command: m[2]}, true
 	}
 	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
+	if w, ok := parseVote(text, fields); ok {
+		return w, true
+	}
 	switch verb {
 	case "run":
 		if len(fields) < 2 || !workflowName.MatchString(fields[1]) {
@@ -84,15 +87,62 @@ func parseWord(text string) (word, bool) {
 		if len(fields) == 2 && oddID.MatchString(fields[1]) && !slices.Contains(prose, strings.ToLower(fields[1])) {
 			return word{verb: verb, id: fields[1]}, true
 		}
-	case "approve", "deny", "break-glass", "reviewed":
-		if len(fields) == 2 && oddID.MatchString(fields[1]) && !slices.Contains(prose, strings.ToLower(fields[1])) {
-			return word{verb: verb, id: fields[1]}, true // the answer says that there is none
-		}
-		if len(fields) >= 2 && approvalID.MatchString(fields[1]) {
-			return word{verb: verb, id: fields[1], reason: strings.Join(fields[2:], " ")}, true
-		}
 	}
 	return word{}, false
+}
+
+// votes are the words that decide, or say that something was looked at.
+var votes = map[string]bool{"approve": true, "deny": true, "break-glass": true, "reviewed": true}
+
+// parseVote recognises a vote. Capitals, back-ticks around its words and a point after the id are
+// forgiven; two votes in one message are none.
+func parseVote(text string, fields []string) (word, bool) {
+	verb := strings.ToLower(strings.TrimRight(strings.Trim(fields[0], "`"), ".!"))
+	if !votes[verb] || len(fields) < 2 {
+		return word{}, false
+	}
+	id := strings.ToLower(strings.Trim(strings.TrimRight(fields[1], "`."), "`"))
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n")[1:] {
+		if more := strings.Fields(strings.ToLower(line)); len(more) > 1 && votes[strings.Trim(more[0], "`")] && approvalID.MatchString(strings.Trim(more[1], "`.")) {
+			return word{}, false
+		}
+	}
+	switch {
+	case approvalID.MatchString(id):
+		return word{verb: verb, id: id, reason: strings.TrimRight(strings.Join(fields[2:], " "), "`")}, true
+	case len(fields) == 2 && oddID.MatchString(id) && !slices.Contains(prose, id):
+		return word{verb: verb, id: id}, true // the answer says that there is none
+	}
+	return word{}, false
+}
+
+// nearVote answers a message that names an open request and a decision, and is no vote: a question, a
+// quotation, something typed on a phone. It is "" for any other.
+func (a *Agent) nearVote(ctx context.Context, ev chat.Event) (answer string) {
+	text := strings.ToLower(ev.Text)
+	verb := "approve"
+	if strings.Contains(text, "deny") {
+		verb = "deny"
+	} else if !strings.Contains(text, verb) {
+		return ""
+	}
+	_ = a.cfg.DB.View(ctx, func(tx store.Tx) error { // without an answer nothing is lost
+		for _, r := range (approvals.Ledger{}).OpenIn(tx, ev.Thread) {
+			if r.State == approvals.Pending && strings.Contains(text, string(r.ID)) {
+				answer = sayNoVote(verb, r.ID)
+			}
+		}
+		return nil
+	})
+	return answer
+}
+
+// whisper tells somebody something that nobody else needs to read, where their network can do that.
+func (a *Agent) whisper(ctx context.Context, ev chat.Event, text string) error {
+	if a.cfg.Whisper != nil && a.cfg.Whisper(ev.Thread, ev.From.ID, text) {
+		return nil
+	}
+	return a.answer(ctx, ev, text)
 }
 
 var (

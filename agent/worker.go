@@ -306,9 +306,13 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 			return nil
 		}
 		if it.Kind == itemStop {
-			w.a.cfg.Gate.Revoke(tx, w.thread, ev.From) // also when nothing runs
+			revoked := w.a.cfg.Gate.Revoke(tx, w.thread, ev.From) // also when nothing runs
 			if !known.root().open {
-				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(ev.ID), Text: sayNothingRuns, Quiet: true})
+				text := sayNothingRuns
+				if revoked > 0 {
+					text = sayOnlyRevoked(revoked)
+				}
+				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Quiet: true})
 				return nil
 			}
 			return add(history.Entry{Kind: history.KindStop, Stop: &history.Stop{ID: ev.ID, From: ev.From}})
@@ -342,8 +346,12 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if answers { // mark it, so that the model does not read it as a new request
 			text = fmt.Sprintf("(to the question of the workflow %s) %s", s.turn.begin.Name, text)
 		}
+		unanswered := ev.From.Bot && known.enough(at)
+		if unanswered && known.unanswered == 0 {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "bots/" + string(ev.ID), Text: sayTooManyRounds(ev.From.Name), Quiet: true})
+		}
 		said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{
-			ID: ev.ID, Ref: ev.Ref, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly,
+			ID: ev.ID, Ref: ev.Ref, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly, Unanswered: unanswered,
 		}})
 		if s.kind == stepWait && mayAnswer(ev.From) && wantsInstead.MatchString(text) {
 			if d, ok := w.cancelWaiting(tx, s, ev.From, "asked for something else"); ok {

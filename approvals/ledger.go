@@ -184,7 +184,7 @@ const (
 // again reports whether an earlier approval is of the same person: by their name, or by whose
 // passkey signed it.
 func (v Vote) again(o Vote) bool {
-	return o.Approve && (o.User.ID == v.User.ID || v.Passkey != nil && o.Passkey != nil && o.Passkey.KeyOwner == v.Passkey.KeyOwner)
+	return o.Counts() && (o.User.ID == v.User.ID || v.Passkey != nil && o.Passkey != nil && o.Passkey.KeyOwner == v.Passkey.KeyOwner)
 }
 
 // Vote counts one vote of a person whom the caller has authorised. One denial decides;
@@ -305,6 +305,34 @@ func (Ledger) OnDuty(tx store.Tx, id ID, look func(groups []string) []Duty) (r R
 		save(tx, r)
 	}
 	return r, changed
+}
+
+// Lapse takes from the approvals of a pending request what they don't meet any more, as counts says. It
+// returns whose votes are void by that.
+func (Ledger) Lapse(tx store.Tx, id ID, counts func(v Vote, n Need) bool) (r Record, void []chat.User) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok || r.State != Pending {
+		return r, nil
+	}
+	changed := false
+	for i := range r.Votes {
+		v := &r.Votes[i]
+		if !v.Counts() {
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(v.Meets), func(n int) bool {
+			return n < 0 || n >= len(r.Require.Needs) || !counts(*v, r.Require.Needs[n])
+		})
+		changed = changed || len(left) < len(v.Meets)
+		if v.Meets = left; len(left) == 0 {
+			v.Void, v.Meets = true, nil
+			void = append(void, v.User)
+		}
+	}
+	if changed {
+		save(tx, r)
+	}
+	return r, void
 }
 
 // Reviewed records the review of a break-glass approval. Neither its approver nor its

@@ -211,6 +211,8 @@ type Vote struct {
 	Ticket Ticket `json:"ticket,omitzero"`
 	// Meets are the indexes of the needs that this person's groups meet.
 	Meets []int `json:"meets,omitempty"`
+	// Void says that it met needs when it was cast, and meets none any more: its person may vote again.
+	Void bool `json:"void,omitempty"`
 	// Grant approves this exact action for a while. Glass decides alone (break-glass).
 	Grant bool `json:"grant,omitempty"`
 	Glass bool `json:"glass,omitempty"`
@@ -219,6 +221,9 @@ type Vote struct {
 	// Passkey is what the person's device signed, nil if none was asked.
 	Passkey *passkey.Proof `json:"passkey,omitempty"`
 }
+
+// Counts reports whether a vote is an approval that still counts.
+func (v Vote) Counts() bool { return v.Approve && !v.Void }
 
 // Outcome is how the run ended.
 type Outcome struct {
@@ -284,7 +289,7 @@ func (r Record) Met(need int) int {
 func (r Record) distinct(counts func(Vote) bool) int {
 	seen := map[chat.UserID]bool{}
 	for _, v := range r.Votes {
-		if v.Approve && !v.User.Bot && v.User.ID != "" && counts(v) {
+		if v.Counts() && !v.User.Bot && v.User.ID != "" && counts(v) {
 			seen[v.User.ID] = true
 		}
 	}

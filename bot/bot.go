@@ -363,7 +363,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 			Handovers:  b.handover,
 			Witness:    b.machines,
 		},
-		Refuse: calls.Refuse, Hear: b.calls.Begin,
+		Refuse: calls.Refuse, Hear: b.calls.Begin, Whisper: b.networks.Whisper,
 		Redact: b.redactor.Redact, Live: func() agent.Live { return b.redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Window: b.file.Model.Window, Count: tokens.Count, Key: keyring.Derive(b.key, "marks"),

@@ -43,6 +43,7 @@ type vote struct {
 	Approve bool   `json:"approve"`
 	Meets   []int  `json:"meets"`
 	Glass   bool   `json:"glass"`
+	Void    bool   `json:"void"`
 	Passkey *proof `json:"passkey"`
 }
 
@@ -218,7 +219,7 @@ func (r request) whole(row []byte, facts string) (hidden []string, ok bool) {
 
 func (r request) people() (ids []string) {
 	for _, vote := range r.Votes {
-		if vote.Approve {
+		if vote.Approve && !vote.Void {
 			ids = append(ids, vote.User.ID)
 		}
 	}
@@ -239,13 +240,13 @@ func (v *verifier) votes(name string, r request) (signed int) {
 		switch err := v.vote(r, vote, p); {
 		case errors.Is(err, errTaken):
 			v.say(Open, "%s: the vote of %s: %v.", name, who, err)
-		case err != nil || owners[p.Owner]:
+		case err != nil || owners[p.Owner] && !vote.Void:
 			v.say(Bad, "%s: the vote of %s: %v.", name, who, cmp.Or(err, errors.New("another vote is signed by a passkey of the same person")))
-		case vote.Approve:
+		case vote.Approve && !vote.Void:
 			signed++
 			v.signed = true
 		}
-		owners[p.Owner] = true
+		owners[p.Owner] = owners[p.Owner] || !vote.Void
 	}
 	if d := v.deeds[r.ID]; d.ran && r.Basis.Kind == "" && !r.satisfied() {
 		v.say(Bad, "%s: its votes aren't enough for what it needed.", name)

@@ -161,6 +161,7 @@ type Answer struct {
 	Ask    *Button  `json:"ask,omitempty"`  // a button of Show that must be confirmed in a form; see AskPrefix
 	Sign   *Signing `json:"sign,omitempty"` // the press has to be signed; see SignPrefix
 	Notice string   `json:"notice"`         // one sentence for the person who clicked
+	Link   string   `json:"link,omitempty"` // an address for them, which stands after Notice
 	OK     bool     `json:"ok"`             // the click did what its button says
 }
 
@@ -307,6 +308,11 @@ type Card struct {
 	Attach []File `json:"attach,omitempty"`
 }
 
+// Runs reports whether a card is of something that runs: it can be stopped.
+func (c *Card) Runs() bool {
+	return c.Final && slices.ContainsFunc(c.After, func(b Button) bool { return b.Style == StyleStop })
+}
+
 // StepState says how far a step of a plan is. Its line in [Card.Body] begins with [StepState.Mark].
 type StepState string
 
@@ -354,6 +360,14 @@ type Post struct {
 	// Log marks a line of the work log: a network may fold it into the message
 	// before it when that is one too, so that a busy turn is one message.
 	Log bool `json:"log,omitempty"`
+	// Also are lines of the log that are posted with this one, on a network that is a [LogJoiner].
+	Also []Post `json:"-"`
+}
+
+// LogJoiner is an [Adapter] that takes several lines of the log at once, as [Post.Also]. All of them
+// have the reference of the first.
+type LogJoiner interface {
+	JoinsLog()
 }
 
 // maxCalled is how many people a post calls.
@@ -521,6 +535,12 @@ type Adapter interface {
 	Post(ctx context.Context, t ThreadID, p Post) (MessageRef, error)
 	// Edit replaces a message that Post made.
 	Edit(ctx context.Context, t ThreadID, r MessageRef, p Post) error
+}
+
+// Whisperer is implemented by adapters of networks on which one person of a thread can be told something.
+type Whisperer interface {
+	// Whisper tells it soon, or never: nobody relies on it.
+	Whisper(t ThreadID, to UserID, text string)
 }
 
 // Retracter is implemented by adapters of networks that cannot keep the second of two

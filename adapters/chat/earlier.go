@@ -42,3 +42,28 @@ func (t *Talk) File(cut bool) (f File, ok bool) {
 	}
 	return File{Name: Earlier, Text: strings.ToValidUTF8(text, ""), Cut: cut || t.cut}, text != ""
 }
+
+// maxWho bounds a name in the name of a forwarded message, in characters.
+const maxWho = 80
+
+// Forwarded is a message that somebody forwarded, as a file: its words are of somebody else. Who wrote it,
+// where and when is left out where that is not known.
+func Forwarded(who, where string, at time.Time, text string) File {
+	name := "forwarded message"
+	for _, part := range [][2]string{{" by ", who}, {" in ", where}} {
+		if s := []rune(strings.Join(strings.Fields(part[1]), " ")); len(s) > 0 {
+			name += part[0] + string(s[:min(len(s), maxWho)])
+		}
+	}
+	if !at.IsZero() {
+		name += ", " + at.UTC().Format("2006-01-02 15:04 UTC")
+	}
+	f := File{Name: name, Text: text}
+	if strings.TrimSpace(text) == "" {
+		f.Text = "(no text)"
+	}
+	if len(f.Text) > MaxEarlier {
+		f.Text, f.Cut = strings.ToValidUTF8(f.Text[:MaxEarlier], ""), true
+	}
+	return f
+}

@@ -96,6 +96,8 @@ type Message struct {
 	Kept string `json:"kept,omitempty"`
 	// ReadOnly means that a turn started by this message may run reads only (an alert).
 	ReadOnly bool `json:"read_only,omitempty"`
+	// Unanswered means that it starts nothing: a bot had been answered too often. The next turn has it.
+	Unanswered bool `json:"unanswered,omitempty"`
 }
 
 // Reply is one complete reply of the model.

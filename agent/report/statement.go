@@ -133,7 +133,7 @@ func (e *exporter) statement(r *approvals.Record) statement {
 		Approvers: []string{}, By: string(r.Basis.Kind), Policy: r.Policy, Rule: r.Rule, Asked: r.Created.UTC(), Ended: r.Ended, State: string(r.State), Outcome: e.clean(r.Outcome.Note),
 	}}
 	for _, v := range r.Votes {
-		if v.Approve {
+		if v.Counts() {
 			s.Predicate.Approvers = append(s.Predicate.Approvers, string(v.User.ID))
 			if v.Passkey != nil {
 				s.Predicate.Signed++

@@ -637,8 +637,8 @@ func eachStep(all []approvals.Action, risks []string) []string {
 					fmt.Fprintf(&b, ", with %s", f.Value)
 				}
 			case "File", "Files", "Program in front":
-				if strings.Contains(code, f.Value) {
-					continue // it shows the name itself
+				if strings.Contains(code, f.Value) || f.Name == "Program in front" && a.Kind == approvals.KindShell {
+					continue // it shows the name itself, or it's the shell that runs it
 				}
 				fmt.Fprintf(&b, ", %s %s", strings.ToLower(f.Name), f.Value)
 			default:
@@ -744,14 +744,17 @@ func nameOf(u chat.User) string {
 	if plainName.MatchString(name) || u.Name == "" {
 		return name
 	}
-	return strconv.Quote(name)
+	return strconv.Quote(quotes.Replace(name))
 }
+
+// quotes are marks that could close those around a name.
+var quotes = strings.NewReplacer(`"`, "'", "“", "'", "”", "'", "„", "'", "‟", "'", "″", "'", "«", "'", "»", "'", "＂", "'")
 
 // voters are all who approved, in their order, with their reasons.
 func voters(r approvals.Record, last string) string {
 	var all []string
 	for _, v := range r.Votes {
-		if !v.Approve {
+		if !v.Counts() {
 			continue
 		}
 		one := nameOf(v.User)

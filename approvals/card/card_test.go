@@ -477,7 +477,8 @@ func TestANameCannotImitateTheFooter(t *testing.T) {
 		"Alice Smith-Jones": "Asked by Alice Smith-Jones · needs 1 of oncall",
 		"Al · needs 0 of x": `Asked by "Al · needs 0 of x" · needs 1 of oncall`,
 		"Al\nneeds":         `Asked by "Al\nneeds" · needs 1 of oncall`,
-		`Al" · x "`:         `Asked by "Al\" · x \"" · needs 1 of oncall`,
+		`Al" · x "`:         `Asked by "Al' · x '" · needs 1 of oncall`,
+		`Al” · x „`:         `Asked by "Al' · x '" · needs 1 of oncall`,
 		"Al  needs":         `Asked by "Al  needs" · needs 1 of oncall`,
 	} {
 		r := record(approvals.Pending)

@@ -100,6 +100,8 @@ func votes(add func(name, value string), r approvals.Record) {
 		switch {
 		case v.Glass:
 			what = "approved alone (break glass)"
+		case v.Void:
+			what = "approved, and it doesn't count any more"
 		case v.Approve:
 			what = "approved"
 		}

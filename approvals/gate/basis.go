@@ -215,7 +215,7 @@ func (g *Gate) outdatedReason(tx store.Tx, rec approvals.Record) string {
 // do.
 func (g *Gate) votesShortfall(tx store.Tx, rec approvals.Record, d policy.Decision) string {
 	pol := g.cfg.Policy()
-	approving := slices.DeleteFunc(slices.Clone(rec.Votes), func(v approvals.Vote) bool { return !v.Approve || v.User.Bot })
+	approving := slices.DeleteFunc(slices.Clone(rec.Votes), func(v approvals.Vote) bool { return !v.Counts() || v.User.Bot })
 	for _, v := range approving {
 		if why := g.unsigned(tx, rec, v, d); why != "" {
 			return why
@@ -260,14 +260,34 @@ func (g *Gate) votesShortfall(tx store.Tx, rec approvals.Record, d policy.Decisi
 	return ""
 }
 
+// counts reports whether a vote counts for some groups now.
+func (g *Gate) counts(v approvals.Vote, groups []string) bool {
+	holds := func(d approvals.Duty) bool {
+		return slices.Contains(groups, d.Group) && g.cfg.Policy().Holds(d, v.User, g.cfg.Now())
+	}
+	return g.cfg.Policy().Eligible(groups, v.User, v.Groups) || slices.ContainsFunc(v.Duty, holds)
+}
+
+// lapse takes votes out that don't count any more, so that a request stays open for those whose do. It
+// returns whose votes these were.
+func (g *Gate) lapse(tx store.Tx, rec approvals.Record) (approvals.Record, []string) {
+	now, void := g.ledger.Lapse(tx, rec.ID, func(v approvals.Vote, n approvals.Need) bool { return g.counts(v, n.Groups) })
+	if now.Facts() == rec.Facts() {
+		return rec, nil
+	}
+	var who []string
+	for _, u := range void {
+		who = append(who, name(u))
+	}
+	g.audit(tx, now, audit.Relieved, "", "", strings.TrimSpace("votes that don't count any more: "+strings.Join(who, ", ")))
+	return now, who
+}
+
 func (g *Gate) checkCount(rec approvals.Record, votes []approvals.Vote, count int, groups func(approvals.Vote) []string) string {
 	people, gone := map[chat.UserID]bool{}, ""
 	var relieved []string
 	for _, v := range votes {
-		holds := func(d approvals.Duty) bool {
-			return slices.Contains(groups(v), d.Group) && g.cfg.Policy().Holds(d, v.User, g.cfg.Now())
-		}
-		if g.cfg.Policy().Eligible(groups(v), v.User, v.Groups) || slices.ContainsFunc(v.Duty, holds) {
+		if g.counts(v, groups(v)) {
 			people[v.User.ID] = true
 		} else if gone == "" {
 			if gone = name(v.User); len(v.Duty) > 0 {
@@ -402,8 +422,10 @@ func (g *Gate) auditUnasked(tx store.Tx, req approvals.Request, what, note strin
 }
 
 // Revoke ends the grants and the plan of a thread, because somebody said stop.
-func (g *Gate) Revoke(tx store.Tx, thread chat.ThreadID, by chat.User) {
-	if n := g.ledger.Revoke(tx, thread); n > 0 {
+func (g *Gate) Revoke(tx store.Tx, thread chat.ThreadID, by chat.User) int {
+	n := g.ledger.Revoke(tx, thread)
+	if n > 0 {
 		g.audit(tx, approvals.Record{Thread: thread, Created: time.Time{}}, "revoked", by.ID, "", fmt.Sprintf("%d standing approvals ended", n))
 	}
+	return n
 }

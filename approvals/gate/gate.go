@@ -701,8 +701,9 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	if len(added)+len(changed) == 0 && rec.Facts() != before.Facts() {
 		g.audit(tx, rec, audit.Escalated, "", "", "to nobody else")
 	}
+	rec, void := g.lapse(tx, rec)
 	g.setRelief(tx, rec)
-	g.tellWho(tx, rec, added, changed)
+	g.tellWho(tx, rec, added, changed, void)
 }
 
 // Relieve looks who is on call for every request that waits, and tells the threads where that has changed.
@@ -728,8 +729,8 @@ func (g *Gate) Relieve(ctx context.Context) error {
 }
 
 // tellWho says in the request's thread who may decide now: who was added by an escalation, or else who
-// went on call.
-func (g *Gate) tellWho(tx store.Tx, rec approvals.Record, added []string, changed []approvals.Duty) {
+// went on call; and whose vote doesn't count any more.
+func (g *Gate) tellWho(tx store.Tx, rec approvals.Record, added []string, changed []approvals.Duty, void []string) {
 	var who []string
 	var call []chat.UserID
 	what, say, note := audit.Escalated, sayEscalated, "to "
@@ -744,12 +745,19 @@ func (g *Gate) tellWho(tx store.Tx, rec approvals.Record, added []string, change
 			}
 			who, call = append(who, d.String()), append(call, g.cfg.Policy().Called([]string{d.Group})...)
 		}
+	case len(void) > 0:
+		who, call = rec.Require.Who(), g.cfg.Policy().Called(rec.Require.Groups())
+		what, say = audit.Relieved, sayStillNeeded
 	default:
 		return
 	}
-	g.audit(tx, rec, what, "", "", note+strings.Join(who, ", "))
+	if len(added)+len(changed) > 0 {
+		g.audit(tx, rec, what, "", "", note+strings.Join(who, ", "))
+	}
 	g.updateCard(tx, rec, "")
-	outbox.Put(tx, string(rec.Thread), fmt.Sprintf("%s/%s/%d", what, rec.ID, g.cfg.Now().UnixNano()), chat.Post{
-		Text: say(strings.Join(who, ", "), rec.ExpiresAt), For: call,
-	}, g.cfg.Now())
+	text := say(strings.Join(who, ", "), rec.ExpiresAt)
+	if len(void) > 0 {
+		text = sayVoid(strings.Join(void, ", ")) + " " + text
+	}
+	outbox.Put(tx, string(rec.Thread), fmt.Sprintf("%s/%s/%d", what, rec.ID, g.cfg.Now().UnixNano()), chat.Post{Text: text, For: call}, g.cfg.Now())
 }

@@ -176,6 +176,44 @@ func TestAShiftChangeWhileARequestWaitsIsSaid(t *testing.T) {
 	}
 }
 
+// A request that needs two waits for the second across a change of shifts: who left it has no vote any more.
+func TestAVoteOfWhoLeftTheShiftIsVoid(t *testing.T) {
+	for _, told := range []bool{true, false} { // by the timer, or found at the next vote
+		f, _ := shifts(t)
+		f.approvers = append(f.approvers, "sre")
+		f.configure(t, policy.Config{Approve: policy.Approve{Count: 2}}, map[string]policy.Group{"sre": {Web: []string{"sam"}}})
+		rec := f.ask(t, request("systemctl restart app", honest()))
+		if a := f.press(t, "e1", "bob", "approve", rec.ID); !a.OK || !strings.Contains(a.Notice, "still needs 1 of 2") {
+			t.Fatalf("%+v", a)
+		}
+		f.now = f.now.Add(8 * time.Minute)
+		if told {
+			f.due(t, rec)
+			if !f.told(t, "**bob** approved this, but can't decide it any more") {
+				t.Errorf("%+v", f.posts(t))
+			}
+		}
+		if a := f.press(t, "e2", "sam", "approve", rec.ID); !a.OK || !strings.Contains(a.Notice, "still needs 1 of 2") {
+			t.Fatalf("%+v", a)
+		}
+		if a := f.press(t, "e3", "bob", "approve", rec.ID); a.OK {
+			t.Errorf("%+v", a)
+		}
+		if got := f.record(t, rec.ID); got.State != approvals.Pending || !got.Votes[0].Void {
+			t.Fatalf("%s %+v", got.State, got.Votes)
+		}
+		if a := f.press(t, "e4", "carol", "approve", rec.ID); !a.OK || a.Notice != "Approved." {
+			t.Fatalf("%+v", a)
+		}
+		if ok, why := f.consume(t, rec); !ok {
+			t.Error(why)
+		}
+		if !slices.ContainsFunc(f.lines(t), func(e audit.Event) bool { return e.What == audit.Relieved && strings.Contains(e.Note, "bob") }) {
+			t.Errorf("the chain: %+v", f.lines(t))
+		}
+	}
+}
+
 func TestNobodyOnCallAnswers(t *testing.T) {
 	f, _ := shifts(t)
 	rec := f.ask(t, request("systemctl restart app", honest()))

@@ -39,6 +39,7 @@ const (
 	sayNoSignature    = "This needs no passkey. Press Approve."
 	sayNoSite         = "Passkeys don't work at this console's address. Ask whoever runs the bot."
 	sayNoConsole      = "This needs a passkey, and the bot has no web console to sign it in. Set web.origin."
+	saySignAt         = "This needs your passkey. Sign it within ten minutes:" // a link follows
 	sayPressToSign    = "This needs your passkey. Press Approve on its card."
 	sayEdited         = "Your edit replaces this request. It's checked again and needs its own approval."
 )
@@ -49,11 +50,6 @@ func sayTicketOf(who string) string { return "You're signing " + who + "'s appro
 // saySignThere sends somebody from a command line or an older page to the console.
 func saySignThere(origin string) string {
 	return "This needs your passkey. Open " + origin + " and press Approve there."
-}
-
-// saySignAt sends somebody from another network to the console.
-func saySignAt(link string) string {
-	return "This needs your passkey. Sign it within ten minutes: " + link
 }
 
 // saySignerNoApprover refuses the passkey of somebody who may not approve.
@@ -157,6 +153,16 @@ func sayEscalated(groups string, expires time.Time) string {
 // sayRelieved says who went on call while a request waits.
 func sayRelieved(who string, expires time.Time) string {
 	return fmt.Sprintf("On call now, and asked to decide: **%s**. The request expires at %s.", who, clock(expires))
+}
+
+// sayVoid says whose approval doesn't count any more.
+func sayVoid(who string) string {
+	return fmt.Sprintf("**%s** approved this, but can't decide it any more, so that approval no longer counts.", who)
+}
+
+// sayStillNeeded says who has to decide.
+func sayStillNeeded(who string, expires time.Time) string {
+	return fmt.Sprintf("It needs approval from **%s**. The request expires at %s.", who, clock(expires))
 }
 
 // sayUnknownShift says who decides while nobody knows who is on call.

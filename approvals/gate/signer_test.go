@@ -123,7 +123,7 @@ func TestAPressOnAnotherNetworkIsSignedAtTheSignersPage(t *testing.T) {
 	const thread = "slack:T1:C1:1.1"
 	s, page := newPaged(t, 1)
 	rec := s.ask(t, byRunner(thread, "slack:U9"))
-	_, after, _ := strings.Cut(s.click(t, pressed("slack:U1", "approve", rec)).Notice, keySite.Origin+"/#sign=")
+	_, after, _ := strings.Cut(s.click(t, pressed("slack:U1", "approve", rec)).Link, keySite.Origin+"/#sign=")
 	c := pressed("web:alice", "approve", rec)
 	c.Ticket, _, _ = strings.Cut(after, "&")
 	if a := s.atPage(t, c, page.devices["alice"]); !a.OK {

@@ -252,16 +252,16 @@ func (g *Gate) unsigned(tx store.Tx, rec approvals.Record, v approvals.Vote, d p
 }
 
 // toSign answers an approval that needs a signature and has none.
-func (g *Gate) toSign(tx store.Tx, b Ballot) string {
+func (g *Gate) toSign(tx store.Tx, b Ballot) chat.Answer {
 	switch {
 	case g.cfg.Origin == "":
-		return sayNoConsole
+		return chat.Answer{Notice: sayNoConsole}
 	case strings.HasPrefix(string(b.From.ID), "web:"):
-		return saySignThere(g.cfg.Origin)
+		return chat.Answer{Notice: saySignThere(g.cfg.Origin)}
 	case b.Via == ViaButton:
-		return saySignAt(g.ticket(tx, b))
+		return chat.Answer{Notice: saySignAt, Link: g.ticket(tx, b)}
 	}
-	return sayPressToSign
+	return chat.Answer{Notice: sayPressToSign}
 }
 
 // sentence is an error of the passkeys as a sentence.

@@ -240,7 +240,7 @@ func TestAPressOnAnotherNetworkIsSignedInTheConsole(t *testing.T) {
 	link := func(t *testing.T, s *signers, who string, rec approvals.Record) (ticket string) {
 		t.Helper()
 		a := s.click(t, pressed(who, "approve", rec))
-		_, after, ok := strings.Cut(a.Notice, keySite.Origin+"/#sign=")
+		_, after, ok := strings.Cut(a.Link, keySite.Origin+"/#sign=")
 		ticket, _, _ = strings.Cut(after, "&")
 		if a.OK || !ok {
 			t.Fatalf("%+v", a)

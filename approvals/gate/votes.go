@@ -217,6 +217,7 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	if !ok {
 		return ans, decided
 	}
+	before, _ = g.lapse(tx, before)
 	proof, why := g.signed(tx, before, b, shown)
 	if why != "" {
 		g.audit(tx, before, "refused", b.From.ID, b.Via, why)
@@ -240,7 +241,7 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	case approvals.NoReason:
 		return chat.Answer{Notice: sayReason(chatVerb(b), rec.ID)}, false
 	case approvals.NotSigned:
-		return chat.Answer{Notice: g.toSign(tx, b)}, false
+		return g.toSign(tx, b), false
 	case approvals.NotWritten:
 		return chat.Answer{Notice: sayWrite(rec.Require.Write, chatVerb(b), rec.ID)}, false
 	case approvals.NoNeed:

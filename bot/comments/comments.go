@@ -148,7 +148,7 @@ func (m *Commenter) text(tx store.Tx, thread string, rec approvals.Record, steps
 	}
 	line("Asked by: %s", cmp.Or(rec.Requester.Name, string(rec.Requester.ID)))
 	for _, v := range rec.Votes {
-		if !v.Approve {
+		if !v.Counts() {
 			continue
 		}
 		how := ""

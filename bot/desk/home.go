@@ -154,7 +154,7 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 
 // voted tells whether somebody's vote counts already.
 func voted(r approvals.Record, who chat.UserID) bool {
-	return slices.ContainsFunc(r.Votes, func(v approvals.Vote) bool { return v.User.ID == who })
+	return slices.ContainsFunc(r.Votes, func(v approvals.Vote) bool { return !v.Void && v.User.ID == who })
 }
 
 // alias stands for the id of a request to those who are not in its thread: with the id itself

@@ -200,6 +200,9 @@ func (l Lists) approvals(ctx context.Context, q chat.ListQuestion) (Answer, erro
 func decision(r approvals.Record) string {
 	var names []string
 	for _, v := range r.Votes {
+		if v.Void {
+			continue
+		}
 		names = append(names, cmp.Or(v.User.Name, string(v.User.ID)))
 	}
 	by := cmp.Or(r.By.Name, string(r.By.ID))

@@ -243,7 +243,7 @@ func result(r approvals.Record) string {
 func approvers(r approvals.Record) string {
 	var out []string
 	for _, v := range r.Votes {
-		if v.Approve {
+		if v.Counts() {
 			out = append(out, person(v.User))
 		}
 	}

@@ -62,7 +62,7 @@ func (c *credentials) Change(ctx context.Context, approval, key string) (string,
 		return "", nil, err
 	}
 	for _, v := range voted.Votes {
-		if v.Approve && v.Passkey != nil {
+		if v.Counts() && v.Passkey != nil {
 			r.Votes = append(r.Votes, wire.Vote{Statement: v.Passkey.Statement, Response: v.Passkey.Response})
 		}
 	}

@@ -94,6 +94,19 @@ func (n *Networks) Opener(scheme string) chat.Opener {
 	return o
 }
 
+// Whisper tells one person of a thread something, if its network can.
+func (n *Networks) Whisper(thread chat.ThreadID, to chat.UserID, text string) bool {
+	a, err := n.of(string(thread))
+	if err != nil {
+		return false
+	}
+	w, ok := a.(chat.Whisperer)
+	if ok {
+		w.Whisper(thread, to, text)
+	}
+	return ok
+}
+
 // of finds the network of a thread.
 func (n *Networks) of(thread string) (chat.Adapter, error) {
 	scheme, _, _ := strings.Cut(thread, ":")

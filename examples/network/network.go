@@ -180,7 +180,7 @@ func (a *Adapter) handle(ctx context.Context, h chat.Handler, p *page, l Line) L
 			a.cfg.Log.WarnContext(ctx, "a card keeps its old face until its next edit", "thread", p.id(), "error", err)
 		}
 	}
-	return Line{Answers: l.ID, Text: ans.Notice, OK: ans.OK}
+	return Line{Answers: l.ID, Text: strings.TrimSpace(ans.Notice + " " + ans.Link), OK: ans.OK}
 }
 
 // name is the form of a thread's name, and number that of a message's.

@@ -237,7 +237,7 @@ func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, o
 		r.State, r.Notice = string(tmux.StateRunning),
 			fmt.Sprintf("Stop was asked for, but the command in pane %s could not be interrupted: %v. It may still be running.", p.ID(), err)
 	case idle || err != nil:
-		r.Notice = fmt.Sprintf("The command in pane %s was stopped before its end, because somebody said stop. What it had done until then stays done.", p.ID())
+		r.Notice = "The command was stopped before its end, because somebody said stop. What it had done until then stays done."
 	default:
 		r.State, r.Notice = string(tmux.StateRunning), fmt.Sprintf("Stop was asked for and Ctrl-C was pressed in pane %s, but the command is still running.", p.ID())
 	}
