@@ -214,7 +214,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 	notice := ans.Notice
 	if err != nil {
 		a.log.WarnContext(ctx, "a click was not decided", "thread", p.thread.id(), "error", err)
-		notice, ans.Card, ans.OK = sayNotDecided, nil, false
+		notice, ans = sayNotDecided, chat.Answer{}
 	}
 	if ans.Show != nil && err == nil {
 		ack.show(ctx, embed.Details(*ans.Show))
@@ -240,7 +240,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 			free()
 		}
 	}
-	ack.tell(ctx, notice)
+	ack.tell(ctx, notice, ans.Link)
 }
 
 // ack answers one interaction: at first directly, and after that by following up.
@@ -301,8 +301,8 @@ func (k *ack) paint(ctx context.Context, m embed.Message) (shown bool) {
 	return err == nil
 }
 
-// tell ends the answer: with a sentence for the person alone, or without one.
-func (k *ack) tell(ctx context.Context, notice string) {
+// tell ends the answer: with a sentence for the person alone and an address after it, or without.
+func (k *ack) tell(ctx context.Context, notice, link string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -313,7 +313,11 @@ func (k *ack) tell(ctx context.Context, notice string) {
 		k.failed(ctx, k.a.rest.Respond(ctx, k.i, gateway.ReplyDeferredEdit, gateway.Outgoing{}))
 		return
 	}
-	for _, m := range embed.Reply(notice, nil) {
+	msgs := embed.Reply(notice, nil)
+	if link != "" {
+		msgs = []embed.Message{embed.Linked(notice, link)}
+	}
+	for _, m := range msgs {
 		m.Flags |= ephemeral
 		var err error
 		if k.done {

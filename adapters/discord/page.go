@@ -2,6 +2,7 @@ package discord
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -200,10 +201,11 @@ func (p *page) write(ctx context.Context, c scribe.Call, id string, m embed.Mess
 		return fmt.Errorf("discord: the message %s is being written for too long", id)
 	}
 	defer free()
-	same := p.shows(id, m)
+	same := !c.Shared && p.shows(id, m)
 	p.painted(id, card)
 	if same {
-		return nil // the answer of a click was faster
+		p.repainted(id, m)
+		return nil // the answer of a click was faster, or nothing has changed
 	}
 	th := p.th.of(scribe.Ref{Channel: c.Channel})
 	err := p.a.active(ctx, th, c.Urgency, func(ctx context.Context) error {
@@ -213,6 +215,9 @@ func (p *page) write(ctx context.Context, c scribe.Call, id string, m embed.Mess
 		_, err := p.a.rest.Edit(ctx, th.channel, id, outgoing(m))
 		return err
 	})
+	if err == nil {
+		p.repainted(id, m)
+	}
 	return p.a.explain("edit", err)
 }
 
@@ -303,7 +308,7 @@ type face struct {
 	busy    chan struct{} // holds something while the message is being written
 	card    *chat.Card    // what it shows, nil when that is not known
 	buttons []embed.Choice
-	look    string // what the answer of a click painted, "" once something else was written
+	look    string // what it shows, "" where that is not known
 }
 
 // at is what is known of a message; faceMu is held. Old ones are forgotten
@@ -327,8 +332,8 @@ func (p *page) face(message string) uint64 {
 	return p.at(message).written
 }
 
-// repainted remembers what the answer of a click painted, and shows reports whether a message
-// would look the same once more.
+// repainted remembers what a message shows, and shows reports whether it would look the same once
+// more.
 func (p *page) repainted(message string, m embed.Message) {
 	p.faceMu.Lock()
 	defer p.faceMu.Unlock()
@@ -342,13 +347,14 @@ func (p *page) shows(message string, m embed.Message) bool {
 	return f != nil && f.look != "" && f.look == look(m)
 }
 
-// look is all that is seen of a message, "" if it has files.
+// look stands for all that is seen of a message, "" if it has files.
 func look(m embed.Message) string {
 	raw, err := json.Marshal([]any{m.Content, m.Embeds, m.Components})
 	if err != nil || len(m.Files) > 0 {
 		return ""
 	}
-	return string(raw)
+	sum := sha256.Sum256(raw)
+	return string(sum[:])
 }
 
 // painted counts one more, and notes which card the message is now, nil for none. It

@@ -34,6 +34,22 @@ func (s *scene) press(user string, m slackfake.Msg, b chat.ButtonID, values map[
 	}
 }
 
+// A link is one that can be pressed, also after a form, which shows none.
+func TestALinkAfterAPress(t *testing.T) {
+	t.Parallel()
+	const link = "https://bot.example/#sign=ABC&t=slack%3AT1"
+	s := play(t, slackfake.Config{})
+	_, card, _ := s.asked()
+	s.bot.onClick(func(chat.Click) (chat.Answer, error) { return chat.Answer{Notice: "Sign it:", Link: link}, nil })
+	s.press("UBOB", card, "approve:1", nil)
+	s.until("the link is told", func() bool { return len(s.server.Ephemerals("C1", "UBOB")) == 1 })
+	if m := s.server.Ephemerals("C1", "UBOB")[0]; !strings.Contains(string(m.Blocks), `{"type":"link","url":"`+strings.ReplaceAll(link, "&", `\u0026`)+`"`) && !strings.Contains(string(m.Blocks), `"type":"link"`) {
+		t.Errorf("the notice is %s", m.Blocks)
+	} else {
+		contains(t, "the notice", m.Plain(), "Sign it: "+link)
+	}
+}
+
 func TestWhoClicked(t *testing.T) {
 	t.Parallel()
 	clock := func(now *atomic.Int64) func(*slack.Config) {
@@ -241,6 +257,40 @@ func TestTheFaceAfterAClick(t *testing.T) {
 		if _, ok := action(s.ours(th)[0], "approve:1"); ok {
 			t.Error("it still has its button")
 		}
+	})
+	t.Run("is not written again, nor is any other that says the same", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		th, card, ref := s.asked()
+		s.bot.onClick(func(chat.Click) (chat.Answer, error) { return chat.Answer{OK: true, Card: decided()}, nil })
+		s.press("UBOB", card, "approve:1", nil)
+		s.showing(th, "Approved")
+		for range 3 {
+			s.edit(th, ref, chat.Post{Key: "card/1", Card: decided(), Quiet: true})
+		}
+		for range 3 {
+			s.edit(th, ref, chat.Post{Key: "card/1", Card: &chat.Card{Title: "Done, exit 0", Final: true}, Quiet: true})
+		}
+		if n := s.accepted("chat.update"); n != 2 {
+			t.Errorf("%d edits", n)
+		}
+	})
+	t.Run("comes although the workspace has used its edits up, and so does the answer", func(t *testing.T) {
+		s := play(t, slackfake.Config{RateLimits: true, NoEcho: true})
+		th, card, _ := s.asked()
+		other := s.begun()
+		ref := s.post(other, line("call/0", "ran 0"))
+		var last error
+		for i := 1; i < 60; i++ { // the log of another thread
+			last = s.Edit(t.Context(), other, ref, line("call/0", fmt.Sprint("ran ", i)))
+		}
+		if !errors.As(last, new(*chat.RateLimitedError)) {
+			t.Fatalf("the log is not held back: %v", last)
+		}
+		s.bot.onClick(func(chat.Click) (chat.Answer, error) { return chat.Answer{OK: true, Card: decided()}, nil })
+		s.press("UBOB", card, "approve:1", nil)
+		s.showing(th, "Approved")
+		s.post(th, chat.Post{Key: "reply", Text: "It works."})
+		s.showing(th, "Approved", "It works.")
 	})
 	t.Run("does not overwrite what was written meanwhile", func(t *testing.T) {
 		s := play(t, slackfake.Config{})

@@ -220,6 +220,20 @@ func TestWhatSlackRefusesIsSaidPlainly(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a card is decided by words then, and has no markup of its time", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		th := s.begun()
+		c := question("systemctl restart nginx")
+		c.Expires = time.Date(2026, 11, 29, 11, 24, 0, 0, time.UTC)
+		s.server.FailNext("chat.postMessage", 2, slackfake.Answer{Error: "invalid_blocks"}) // with its field, and without
+		r := s.post(th, chat.Post{Key: chat.CardPrefix + "7k2pabcdef", Card: c})
+		contains(t, "the card", s.shows(th)[0], "systemctl restart nginx", "expires at 11:24 UTC", "write `approve 7k2pabcdef`")
+		if strings.Contains(s.shows(th)[0], "date^") {
+			t.Errorf("the card is %q", s.shows(th)[0])
+		}
+		s.edit(th, r, chat.Post{Key: chat.CardPrefix + "7k2pabcdef", Card: decided()})
+		s.showing(th, "Approved")
+	})
 	t.Run("an edit becomes plain text", func(t *testing.T) {
 		s := play(t, slackfake.Config{})
 		th := s.begun()
@@ -271,6 +285,7 @@ func TestLimitsOfSlack(t *testing.T) {
 		for range 4 {
 			threads = append(threads, s.begun())
 		}
+		s.restart() // which has the threads read
 		s.server.FailNext("chat.postMessage", 1, slackfake.Answer{RetryAfter: 1500 * time.Millisecond})
 		ended := make(chan error, len(threads))
 		post := func(i int, p chat.Post) {

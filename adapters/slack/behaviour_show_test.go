@@ -61,18 +61,18 @@ func TestTheLogOfATurn(t *testing.T) {
 		t.Parallel()
 		s := play(t, slackfake.Config{})
 		th := s.begun()
-		for i := range 12 {
-			s.post(th, line(fmt.Sprintf("call/%d", i), fmt.Sprintf("ran number %d\n\n```\n%s\n```", i, strings.Repeat("output of it\n", 150))))
+		for i := range 8 {
+			s.post(th, line(fmt.Sprintf("call/%d", i), fmt.Sprintf("ran number %d\n\n```\n%s\n```", i, strings.Repeat("output of it\n", 220))))
 		}
 		whole, at := strings.Join(s.shows(th), "\n"), -1
-		for i := range 12 {
+		for i := range 8 {
 			n := strings.Index(whole, fmt.Sprintf("ran number %d\n", i))
 			if n < at || n < 0 {
 				t.Errorf("line %d stands at %d", i, n)
 			}
 			at = n
 		}
-		if n := len(s.ours(th)); n < 2 || n > 8 {
+		if n := len(s.ours(th)); n < 2 || n > 6 {
 			t.Errorf("it became %d messages", n)
 		}
 	})

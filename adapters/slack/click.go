@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	slackapi "github.com/slack-go/slack"
 
@@ -72,10 +73,10 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 		p.button = chat.AskPrefix + button
 	}
 	ans, err := a.decide(ctx, h, p)
-	notice := ans.Notice
+	notice, link := ans.Notice, ans.Link
 	switch {
 	case err != nil:
-		notice = sayNotDecided
+		notice, link = sayNotDecided, ""
 	case verb == blockkit.VerbConfirm && ans.Ask != nil && ans.Show != nil:
 		a.openConfirm(ctx, p, cb.TriggerID, *ans.Ask, *ans.Show)
 		return
@@ -85,7 +86,7 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 	case ans.OK && ans.Card != nil && ans.Card.Final:
 		return // the card's new face says it to everybody
 	}
-	a.background.Add("notice/"+cb.User.ID, func() { a.whisper(p.thread, cb.User.ID, notice) })
+	a.background.Add("notice/"+cb.User.ID, func() { a.whisperLink(p.thread, cb.User.ID, notice, link) })
 }
 
 // decide hands a press over, with the person's standing of this moment, and
@@ -109,7 +110,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 		groups = nil
 	}
 	th := a.page(p.thread)
-	face := th.face(p.message)
+	face := th.face(p.message).n
 	ans, err := h.Click(ctx, chat.Click{
 		ID: p.id, Thread: p.thread.id(), From: from, Button: p.button, Reason: p.reason, Text: p.text, Groups: groups,
 	})
@@ -125,22 +126,34 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 	return ans, nil
 }
 
+// settleFor is how long a card that runs keeps its old face while edits are scarce: a command that
+// ends at once costs one.
+const settleFor = 500 * time.Millisecond
+
 // repaint shows the card's new face at once. What the outbox wrote meanwhile is
 // newer and stays.
 func (a *Adapter) repaint(p *page, message string, face uint64, c chat.Card) {
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 	defer cancel()
+	if c.Runs() && a.pace.scarce("update") {
+		sleep(ctx, settleFor)
+	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	if p.face(message) != face {
+	if p.face(message).n != face {
 		return
 	}
 	m := blockkit.Card(c, blockkit.CardOptions{})
-	if err := p.writePlainer(ctx, scribe.Call{Urgency: scribe.First, May: always}, message, m); err != nil {
+	call, known := scribe.Call{Urgency: scribe.First, May: always}, p.known(m)
+	err := p.write(ctx, call, message, known)
+	if bare, ok := p.older(known, err); ok {
+		err = p.write(ctx, call, message, bare)
+	}
+	if err != nil {
 		a.log.WarnContext(ctx, "a card keeps its old face until the outbox writes it", "thread", p.th.id(), "error", err)
 		return
 	}
-	p.repainted(message, m)
+	p.painted(message, m, &c)
 }
 
 // showDetails shows a card's details to the person who pressed, in a modal. Slack takes it
@@ -232,21 +245,36 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.Intera
 	switch {
 	case err != nil:
 		return blockkit.FormError(failed)
+	case ans.Link != "": // it can't be pressed in a form
+		a.background.Add("notice/"+cb.User.ID, func() { a.whisperLink(t, cb.User.ID, ans.Notice, ans.Link) })
 	case !ans.OK:
 		return blockkit.FormError(ans.Notice)
 	}
 	return nil
 }
 
+// Whisper implements chat.Whisperer.
+func (a *Adapter) Whisper(t chat.ThreadID, to chat.UserID, text string) {
+	th, err := parseThread(t)
+	user := string(to)[strings.LastIndex(string(to), ":")+1:]
+	if err != nil || !slackID.MatchString(user) {
+		return
+	}
+	a.background.Add("notice/"+user, func() { a.whisper(th, user, text) })
+}
+
 // whisper tells one person something: in the thread where only they see it, or
 // in a direct message where that fails.
-func (a *Adapter) whisper(th thread, user, text string) {
+func (a *Adapter) whisper(th thread, user, text string) { a.whisperLink(th, user, text, "") }
+
+// whisperLink is whisper with an address after the text.
+func (a *Adapter) whisperLink(th thread, user, text, link string) {
 	if text == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 	defer cancel()
-	o := options(blockkit.Notice(text))
+	o := options(blockkit.Notice(text, link))
 	in := o
 	if th.root != "" {
 		in = append(in, slackapi.MsgOptionTS(th.root))

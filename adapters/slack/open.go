@@ -69,6 +69,7 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 			}
 			return "", "", err
 		}
+		a.page(thread{team, id, ts}).begins()
 	}
 	a.opens.Done(name, ts)
 	th := thread{team, id, ts}

@@ -67,7 +67,12 @@ type lane struct {
 type method struct {
 	rest
 	limit int         // calls a minute; 0: not known
+	edits bool        // its calls change messages, see [method.share]
 	used  []time.Time // the calls of the last minute, if there is a limit
+	// calm are those of used that nobody waited for, and promised is when the last call that found
+	// no room was told to come again.
+	calm     []time.Time
+	promised time.Time
 	// theirs is how many calls other replicas made in the last minute, as far as is known, and
 	// replicas how many of them there are.
 	theirs, replicas int
@@ -84,12 +89,11 @@ func (m *method) may(now time.Time, prio scribe.Urgency) (ok bool, wake time.Tim
 		return true, time.Time{}
 	}
 	m.forget(now)
-	limit, n := m.own(now), len(m.used)
-	if prio == scribe.Passing { // the rest is for what must come through
-		limit /= 2
+	limit, n := m.share(m.own(now), prio), len(m.used)
+	if calm := len(m.calm); prio >= scribe.Passing || m.edits && prio >= scribe.Quiet {
 		// Spread over the minute, what runs never looks as if it stood still.
-		if n >= limit/2 {
-			if next := m.used[n-1].Add(2 * m.distance()); now.Before(next) {
+		if calm >= limit/3 && calm > 0 {
+			if next := m.calm[calm-1].Add(2 * m.distance()); now.Before(next) {
 				return false, next
 			}
 		}
@@ -98,10 +102,30 @@ func (m *method) may(now time.Time, prio scribe.Urgency) (ok bool, wake time.Tim
 		return true, time.Time{}
 	}
 	wake = m.used[n-limit].Add(time.Minute)
-	if soon := now.Add(peersLag / 2); m.replicas > 0 && soon.Before(wake) {
-		wake = soon // what the others leave changes
+	if heard := now.Add(peersLag / 2); m.replicas > 0 && heard.Before(wake) {
+		wake = heard // what the others leave changes
 	}
 	return false, wake
+}
+
+// share is how much of a limit calls of an urgency may use. Of edits a part is kept for the face of
+// a card that somebody has pressed, and what nobody waits for leaves the more.
+func (m *method) share(limit int, prio scribe.Urgency) int {
+	switch {
+	case prio == scribe.Passing, m.edits && prio == scribe.Quiet:
+		return limit / 2
+	case m.edits && prio == scribe.Normal:
+		return limit * 3 / 5
+	}
+	return limit
+}
+
+// comeBack is how long a call that found no room until at stays away: each comes at another time.
+func (m *method) comeBack(now, at time.Time) time.Duration {
+	if m.promised = m.promised.Add(m.distance()); m.promised.Before(at) {
+		m.promised = at
+	}
+	return m.promised.Sub(now)
 }
 
 // own is how many calls this process may make in a minute: what the other replicas leave, who
@@ -118,6 +142,9 @@ func (m *method) own(now time.Time) int {
 func (m *method) forget(now time.Time) {
 	for len(m.used) > 0 && now.Sub(m.used[0]) >= time.Minute {
 		m.used = m.used[1:]
+	}
+	for len(m.calm) > 0 && now.Sub(m.calm[0]) >= time.Minute {
+		m.calm = m.calm[1:]
 	}
 }
 
@@ -162,7 +189,7 @@ func (p *pacer) find(key string) (*lane, *method) {
 func (p *pacer) method(name string) *method {
 	m := p.methods[name]
 	if m == nil {
-		m = &method{limit: perMinute[name]}
+		m = &method{limit: perMinute[name], edits: name == "update"}
 		if p.peers != nil {
 			m.replicas = p.peers.n
 		}
@@ -183,6 +210,18 @@ func (p *pacer) calm(name string) bool {
 	}
 	ok, _ := m.may(time.Now(), scribe.Passing)
 	return ok && len(m.used)+m.theirs <= m.limit/10
+}
+
+// scarce reports whether so much of a method's limit was used in the last minute that two calls
+// which can be one should be.
+func (p *pacer) scarce(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.hear(now)
+	m := p.method(name)
+	m.forget(now)
+	return len(m.used) >= m.own(now)/4
 }
 
 // do runs call when its turn comes. A rate limit that Slack reports is waited
@@ -223,14 +262,19 @@ func (p *pacer) enter(ctx context.Context, key string, prio scribe.Urgency) erro
 	p.mu.Lock()
 	l, m := p.find(key)
 	now := time.Now()
-	if ok, _ := m.may(now, prio); ok && !l.busy && !now.Before(l.until) {
-		p.begin(l, m, now)
+	ok, at := m.may(now, prio)
+	switch {
+	case ok && !l.busy && !now.Before(l.until):
+		p.begin(l, m, now, prio)
 		p.mu.Unlock()
 		return nil
-	}
-	if prio == scribe.Passing {
+	case prio == scribe.Passing:
 		p.mu.Unlock()
 		return scribe.ErrBusy
+	case m.edits && prio != scribe.First && at.Sub(now) > soon:
+		wait := m.comeBack(now, at)
+		p.mu.Unlock()
+		return &slackapi.RateLimitedError{RetryAfter: wait} // what is posted behind it doesn't wait, too
 	}
 	w := m.queue.Add(prio)
 	w.Lane = key
@@ -250,11 +294,17 @@ func (p *pacer) enter(ctx context.Context, key string, prio scribe.Urgency) erro
 	return ctx.Err()
 }
 
+// soon is how long an edit that nobody pressed for may wait for its turn.
+const soon = time.Second
+
 // begin notes a call; p.mu is held.
-func (p *pacer) begin(l *lane, m *method, now time.Time) {
+func (p *pacer) begin(l *lane, m *method, now time.Time, prio scribe.Urgency) {
 	l.busy = true
 	if m.limit > 0 {
 		m.used = append(m.used, now)
+		if prio >= scribe.Quiet {
+			m.calm = append(m.calm, now)
+		}
 	}
 	if now.Before(m.slow) {
 		m.until = now.Add(m.distance())
@@ -300,7 +350,7 @@ func (p *pacer) next(m *method) {
 		var wake time.Time
 		if !m.queue.NextWhere(func(w *scribe.Waiter) bool {
 			l := p.lanes[w.Lane]
-			ok, at := m.may(now, scribe.First)
+			ok, at := m.may(now, w.Urgency())
 			switch {
 			case l.busy:
 				return false
@@ -308,7 +358,7 @@ func (p *pacer) next(m *method) {
 			case now.Before(l.until):
 				at = l.until
 			default:
-				p.begin(l, m, now)
+				p.begin(l, m, now, w.Urgency())
 				return true
 			}
 			if wake.IsZero() || at.Before(wake) {

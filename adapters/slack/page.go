@@ -2,6 +2,7 @@ package slack
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,8 +30,6 @@ const (
 	showLimit = 10 * time.Second
 	// idleAfter is as long as it takes replicas to call one dead.
 	idleAfter = 3 * time.Second
-	// freshAge is how long a thread is so young that nobody looks for more in it.
-	freshAge = time.Hour
 )
 
 // outgoing is a message as it is sent.
@@ -45,25 +44,32 @@ type page struct {
 	a  *Adapter
 	th thread
 
-	placed  atomic.Bool         // the thread's root is there
-	files   map[string][]string // names of what was attached, by key
-	keys    []string            // of files, the oldest first
-	streams map[string]*stream  // drafts that Slack streams, by ts
-	unread  map[string]bool     // drafts that could not be read, and count as posts
+	placed  atomic.Bool               // the thread's root is there
+	begun   atomic.Pointer[time.Time] // when nothing of ours stood in it, as the store said
+	files   map[string][]string       // names of what was attached, by key
+	keys    []string                  // of files, the oldest first
+	streams map[string]*stream        // drafts that Slack streams, by ts
+	unread  map[string]bool           // drafts that could not be read, and count as posts
 	asker   atomic.Pointer[string]
 	sought  bool      // who began the thread was looked up
 	status  string    // that Slack's own status line shows
 	set     time.Time // when it was set last
 	session string    // the state of the thread's agent session as it was set last, "" for none
 
-	writing  sync.Mutex // held while a post is written again
-	faceMu   sync.Mutex
-	faces    map[string]uint64 // how often each message was written, by ts
-	repaints map[string]string // what a click's answer painted last, by ts
+	writing sync.Mutex // held while a post is written again
+	faceMu  sync.Mutex
+	faces   map[string]face // by ts
+}
+
+// face is what is known of the content of a message.
+type face struct {
+	n       uint64 // how often it was written
+	look    string // what it shows, "" where that isn't known
+	decided bool   // it is a card that says that it is decided
 }
 
 func (a *Adapter) newPage(th thread) *page {
-	return &page{a: a, th: th, files: map[string][]string{}, streams: map[string]*stream{}, unread: map[string]bool{}, faces: map[string]uint64{}, repaints: map[string]string{}}
+	return &page{a: a, th: th, files: map[string][]string{}, streams: map[string]*stream{}, unread: map[string]bool{}, faces: map[string]face{}}
 }
 
 // page is that of a thread; what nobody writes in has one that nobody else knows.
@@ -78,48 +84,67 @@ func (a *Adapter) page(th thread) *page {
 // maxKeys bounds of how many posts and messages of a thread something is remembered.
 const maxKeys = 256
 
-// face counts how often a message was written.
-func (p *page) face(ts string) uint64 {
+// face is what is known of a message.
+func (p *page) face(ts string) face {
 	p.faceMu.Lock()
 	defer p.faceMu.Unlock()
 	return p.faces[ts]
 }
 
-// painted counts one more. Old messages are forgotten together: that can only
-// make a late repaint stay away or come once too often.
-func (p *page) painted(ts string) {
+// paint counts that a message is written, and returns what undoes that. Old messages are
+// forgotten together: that can only make a late repaint stay away or come once too often.
+func (p *page) paint(ts string) (undo func()) {
 	p.faceMu.Lock()
 	defer p.faceMu.Unlock()
 	if len(p.faces) > maxKeys {
 		clear(p.faces)
-		clear(p.repaints)
 	}
-	p.faces[ts]++
-	delete(p.repaints, ts)
+	f := p.faces[ts]
+	f.n++
+	p.faces[ts] = f
+	return func() {
+		p.faceMu.Lock()
+		defer p.faceMu.Unlock()
+		f := p.faces[ts]
+		f.n--
+		p.faces[ts] = f
+	}
 }
 
-// repainted remembers what a click's answer painted, and shows reports whether a message
-// would look the same once more.
-func (p *page) repainted(ts string, m blockkit.Message) {
+// painted notes what a message shows.
+func (p *page) painted(ts string, m blockkit.Message, c *chat.Card) {
 	p.faceMu.Lock()
 	defer p.faceMu.Unlock()
-	p.repaints[ts] = look(m)
+	f := p.faces[ts]
+	f.look, f.decided = look(m), c != nil && c.Final
+	p.faces[ts] = f
 }
 
-func (p *page) shows(ts string, m blockkit.Message) bool {
-	p.faceMu.Lock()
-	defer p.faceMu.Unlock()
-	painted := p.repaints[ts]
-	return painted != "" && painted == look(m)
+// urgency is how urgent the new content of a message is. First comes what says that a card is
+// decided: somebody has pressed it and waits.
+func (p *page) urgency(c scribe.Call, id string) scribe.Urgency {
+	card := c.Post.Card
+	switch {
+	case card == nil:
+		return c.Urgency
+	case !card.Final:
+		return scribe.Normal
+	case !p.face(id).decided:
+		return scribe.First
+	case card.Runs():
+		return scribe.Quiet
+	}
+	return scribe.Normal
 }
 
-// look is all that is seen of a message, "" if it has files.
+// look stands for all that is seen of a message, "" if it has files.
 func look(m blockkit.Message) string {
 	raw, err := json.Marshal(m.Blocks)
 	if err != nil || len(m.Files) > 0 {
 		return ""
 	}
-	return m.Text + "\x00" + string(raw)
+	sum := sha256.Sum256([]byte(m.Text + "\x00" + string(raw)))
+	return string(sum[:])
 }
 
 // Render implements scribe.Page.
@@ -179,13 +204,17 @@ func (p *page) ParseRef(m chat.MessageRef) (scribe.Ref, error) {
 // Refused implements scribe.Page.
 func (*page) Refused(err error) bool { return said(err) != "" }
 
-// Fresh implements scribe.Page.
-func (p *page) Fresh(bool) bool {
-	at, began := when(p.th.root), p.a.began.Add(margin) // both clocks may differ
-	if there := p.a.beganThere.Load(); there != nil {
-		began = *there
-	}
-	return p.a.cfg.Turn == nil && at.After(began) && p.a.now().Sub(at) < freshAge
+// Fresh implements scribe.Page: the store didn't know of the thread when it was begun here. Another
+// replica may have it since, and takes a while to be given up.
+func (p *page) Fresh(shared bool) bool {
+	at := p.begun.Load()
+	return at != nil && !shared && (p.a.cfg.Turn == nil || time.Since(*at) < p.a.times.show.Idle)
+}
+
+// begins notes that whatever this process writes in the thread is the first of ours.
+func (p *page) begins() {
+	now := time.Now()
+	p.begun.Store(&now)
 }
 
 // Send implements scribe.Page. What Slack refuses of a post is posted in plainer forms.
@@ -234,30 +263,41 @@ func (p *page) Update(ctx context.Context, c scribe.Call, id string, m outgoing)
 	case c.Kind == scribe.Draft:
 		return p.updateDraft(ctx, c, id, m)
 	case c.Urgency == scribe.Passing:
-		return p.write(ctx, c, id, m.Message)
+		err := p.write(ctx, c, id, m.Message)
+		if err == nil {
+			p.painted(id, m.Message, c.Post.Card)
+		}
+		return err
 	case c.Convert:
 		return p.convert(ctx, c, id, m.Message)
 	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	same := p.shows(id, m.Message)
-	p.painted(id)
-	if same && !p.unread[id] {
-		return nil // the answer of a click was faster
+	undo, shown := p.paint(id), p.face(id).look
+	if shown != "" && shown == look(m.Message) && !c.Shared && !p.unread[id] {
+		return nil // the answer of a click was faster, or nothing has changed
 	}
 	c.Convert = c.Kind == scribe.Posted && c.Part == 0 && p.unread[id]
+	c.Urgency = p.urgency(c, id)
 	err := p.writePlainer(ctx, c, id, m.Message)
-	if err == nil {
-		delete(p.unread, id)
+	if err != nil {
+		undo()
+		return err
 	}
-	return err
+	delete(p.unread, id)
+	p.painted(id, m.Message, c.Post.Card)
+	return nil
 }
 
-// convert makes a draft its post. One that Slack does not let become the post is replaced.
+// convert makes a draft its post. One that Slack does not let become the post, now or ever, is
+// replaced: people wait for it.
 func (p *page) convert(ctx context.Context, c scribe.Call, id string, m blockkit.Message) error {
 	err := p.endStream(ctx, id)
 	if err == nil {
 		err = p.writePlainer(ctx, c, id, m)
+	}
+	if _, limited := errors.AsType[*chat.RateLimitedError](err); limited && p.Delete(ctx, c, id) == nil {
+		return chat.ErrGone
 	}
 	if final(err) {
 		p.a.log.WarnContext(ctx, "a draft could not become its post and is replaced", "thread", p.th.id(), "error", err)

@@ -39,6 +39,9 @@ func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twic
 	return a.scribe.Retract(ctx, t, key, twice, kept)
 }
 
+// JoinsLog implements chat.LogJoiner.
+func (a *Adapter) JoinsLog() {}
+
 // always is [scribe.Call.May] of a call that nothing forbids.
 func always(context.Context) error { return nil }
 
@@ -152,7 +155,7 @@ func (p *page) postPlainer(ctx context.Context, c scribe.Call, m blockkit.Messag
 		return ts, err
 	}
 	p.a.log.WarnContext(ctx, "Slack refused a message; it is posted plainly", "thread", p.th.id(), "key", c.Key, "error", err)
-	text := orElse(blockkit.Plain(m.Blocks), m.Text)
+	text := plainForm(m, c.Post)
 	if len(text) <= plainLimit {
 		if ts, err := p.post(ctx, c, blockkit.Message{Text: blockkit.Escape(text)}); !errors.Is(err, chat.ErrRejected) {
 			return ts, err
@@ -166,6 +169,16 @@ func (p *page) postPlainer(ctx context.Context, c scribe.Call, m blockkit.Messag
 		note = fmt.Sprintf(sayNotShown, reason(err))
 	}
 	return p.post(ctx, c, blockkit.Message{Text: note})
+}
+
+// plainForm is a message whose blocks were refused, as text. Without its buttons a card that waits is
+// decided by words.
+func plainForm(m blockkit.Message, p chat.Post) string {
+	text := orElse(blockkit.Plain(m.Blocks), m.Text)
+	if id, ok := strings.CutPrefix(p.Key, chat.CardPrefix); ok && p.Card != nil && !p.Card.Final {
+		text += "\n" + fmt.Sprintf(sayByWord, id, id)
+	}
+	return text
 }
 
 // known is a message in the form that this workspace is known to accept.
@@ -238,8 +251,8 @@ func (p *page) writePlainer(ctx context.Context, c scribe.Call, ts string, m blo
 	if !errors.Is(err, chat.ErrRejected) {
 		return err
 	}
-	text, full := m.Text, blockkit.Plain(m.Blocks)
-	if full != "" && len(full) <= plainLimit {
+	text, full := m.Text, plainForm(m, c.Post)
+	if len(full) <= plainLimit {
 		text = blockkit.Escape(full)
 	}
 	if err := p.write(ctx, c, ts, blockkit.Message{Text: text}); err != nil || len(full) <= plainLimit {

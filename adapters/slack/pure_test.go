@@ -189,14 +189,14 @@ func TestPacer(t *testing.T) {
 	t.Run("a refused call holds its method back in every channel, most urgent first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
-			_ = p.do(t.Context(), "update/C1", scribe.Passing, func(context.Context) error { return limited(10 * time.Second) })
+			_ = p.do(t.Context(), "delete/C1", scribe.Passing, func(context.Context) error { return limited(10 * time.Second) })
 			began := time.Now()
 			var order []string
 			var wg sync.WaitGroup
 			for _, c := range []struct {
 				key  string
 				prio scribe.Urgency
-			}{{"update/C2", scribe.Quiet}, {"update/C3", scribe.First}, {"update/C4", scribe.Normal}} {
+			}{{"delete/C2", scribe.Quiet}, {"delete/C3", scribe.First}, {"delete/C4", scribe.Normal}} {
 				wg.Go(func() {
 					_ = p.do(t.Context(), c.key, c.prio, func(context.Context) error {
 						order = append(order, c.key)
@@ -209,7 +209,7 @@ func TestPacer(t *testing.T) {
 				t.Errorf("another method waits: %v after %v", err, time.Since(began))
 			}
 			wg.Wait()
-			if !slices.Equal(order, []string{"update/C3", "update/C4", "update/C2"}) || time.Since(began) < 10*time.Second {
+			if !slices.Equal(order, []string{"delete/C3", "delete/C4", "delete/C2"}) || time.Since(began) < 10*time.Second {
 				t.Errorf("%v after %v", order, time.Since(began))
 			}
 		})
@@ -223,7 +223,7 @@ func TestPacer(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 120 {
 				wg.Go(func() {
-					_ = p.do(t.Context(), fmt.Sprint("update/C", i), scribe.Normal, func(context.Context) error {
+					_ = p.do(t.Context(), fmt.Sprint("update/C", i), scribe.First, func(context.Context) error {
 						mu.Lock()
 						defer mu.Unlock()
 						at = append(at, time.Since(began))
@@ -239,6 +239,70 @@ func TestPacer(t *testing.T) {
 			}
 			if at[49] != 0 || at[119] > 2*time.Minute {
 				t.Errorf("the 50th came after %v, the last after %v", at[49], at[119])
+			}
+		})
+	})
+	t.Run("of edits a part is kept for what somebody pressed, and no other waits", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			began := time.Now()
+			edit := func(prio scribe.Urgency) error {
+				return p.do(t.Context(), "update/C1", prio, func(context.Context) error { return nil })
+			}
+			count := func(prio scribe.Urgency) (n int, last error) {
+				for range 60 {
+					if err := edit(prio); err != nil {
+						last = err
+					} else {
+						n++
+					}
+				}
+				return n, last
+			}
+			if n, err := count(scribe.Quiet); n > 10 || !errors.As(err, new(*slackapi.RateLimitedError)) {
+				t.Errorf("%d lines of the log at once: %v", n, err)
+			}
+			time.Sleep(30 * time.Second)
+			count(scribe.Quiet)
+			if n, err := count(scribe.Normal); n < 10 || n > 30 || !errors.As(err, new(*slackapi.RateLimitedError)) {
+				t.Errorf("%d faces that are over at once: %v", n, err)
+			}
+			for i := range 15 {
+				if err := edit(scribe.First); err != nil || time.Since(began) != 30*time.Second {
+					t.Errorf("press %d: %v after %s", i, err, time.Since(began))
+				}
+			}
+		})
+	})
+	t.Run("sixty presses in two minutes find room among as many turns of looks", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			ctx, stop := context.WithCancel(t.Context())
+			var looks sync.WaitGroup
+			for i := range 60 {
+				looks.Go(func() { // as the outbox does it
+					for ctx.Err() == nil {
+						wait := 300 * time.Millisecond
+						err := p.do(ctx, fmt.Sprint("update/C", i), scribe.Quiet, func(context.Context) error { return nil })
+						if limited, ok := errors.AsType[*slackapi.RateLimitedError](err); ok {
+							wait = limited.RetryAfter
+						}
+						sleep(ctx, wait)
+					}
+				})
+			}
+			late := 0
+			for range 60 {
+				began := time.Now()
+				if err := p.do(ctx, "update/P", scribe.First, func(context.Context) error { return nil }); err != nil || time.Since(began) > time.Second {
+					late++
+				}
+				time.Sleep(2*time.Second - time.Since(began))
+			}
+			stop()
+			looks.Wait()
+			if late > 1 {
+				t.Errorf("%d of 60 presses are late", late)
 			}
 		})
 	})

@@ -43,6 +43,7 @@ const (
 	sayUnread   = "Slack didn't return it. The scopes channels:history and groups:history may be missing"
 	sayNoFile   = "I couldn't attach the file %s: %s"
 	sayInFile   = "Slack refused this message's format. It's in the attached file."
+	sayByWord   = "Slack refused the buttons. To decide, write `approve %s` or `deny %s`."
 	sayNotShown = "I couldn't post a message here: Slack refused it as text and as a file (%s). Say `status` to see what I'm doing."
 
 	// The live check of a set-up.

@@ -104,10 +104,7 @@ type Adapter struct {
 	log    *slog.Logger
 	now    func() time.Time
 	began  time.Time
-	// beganThere is began by Slack's own clock, a little later, once Slack answered. Its
-	// timestamps are compared with it.
-	beganThere atomic.Pointer[time.Time]
-	times      times
+	times  times
 
 	noStream, noStatus, noSession, noPlan atomic.Bool // the workspace or the app lacks the method, or the block
 
@@ -188,8 +185,7 @@ func New(cfg Config) (*Adapter, error) {
 		ctx:   context.Background(),
 		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, show: scribe.Times{Show: showEvery, After: showAfter, Call: showLimit, Idle: idleAfter}},
 	}
-	a.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(cfg.APIURL), slackapi.OptionHTTPClient(cfg.HTTPClient),
-		slackapi.OptionOnResponseHeaders(func(_ string, h http.Header) { a.readClock(h.Get("Date")) }))
+	a.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(cfg.APIURL), slackapi.OptionHTTPClient(cfg.HTTPClient))
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
 	a.pace.outcome = a.health.called
 	if cfg.Peers != nil {
@@ -201,17 +197,6 @@ func New(cfg Config) (*Adapter, error) {
 	}, Turn: cfg.Turn, Times: &a.times.show, Log: cfg.Log})
 	a.health.down("not connected yet")
 	return a, nil
-}
-
-// readClock takes Slack's time from its first answer, which has it in whole seconds.
-func (a *Adapter) readClock(date string) {
-	if a.beganThere.Load() != nil {
-		return
-	}
-	if at, err := http.ParseTime(date); err == nil {
-		at = at.Add(time.Second)
-		a.beganThere.CompareAndSwap(nil, &at)
-	}
 }
 
 // transport keeps as many connections as calls can be under way.

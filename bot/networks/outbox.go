@@ -47,7 +47,9 @@ func NewOutbox(c OutboxConfig) *Outbox {
 		Permanent:  permanent,
 		OnDropped:  o.dropped,
 		RetryAfter: retryAfter,
-		Yields:     isLog,
+		Yields:     func(r outbox.Row) bool { return r.Ref != "" || isLog(r) }, // what is posted waits for no edit
+		Joins:      o.joins,
+		Settles:    settles,
 		// What the console shows is in the store, so a power failure takes both or neither.
 		Repeatable:  func(r outbox.Row) bool { return strings.HasPrefix(r.Thread, "web:") },
 		Concurrency: 256, Timeout: time.Minute,
@@ -175,6 +177,14 @@ func (o *Outbox) send(ctx context.Context, r outbox.Row) (string, error) {
 		return "", fmt.Errorf("post cannot be read: %w", chat.ErrRejected)
 	}
 	p.Key = r.Key
+	for _, j := range r.Joined {
+		also := chat.Post{}
+		if err := json.Unmarshal(j.Body, &also); err != nil {
+			return "", fmt.Errorf("post cannot be read: %w", chat.ErrRejected)
+		}
+		also.Key = j.Key
+		p.Also = append(p.Also, also)
+	}
 	if p.Output != "" {
 		p = o.withOutput(ctx, a, chat.ThreadID(r.Thread), p)
 	}
@@ -258,6 +268,42 @@ func isLog(r outbox.Row) bool {
 		Log bool `json:"log"`
 	}
 	return json.Unmarshal(r.Body, &p) == nil && p.Log
+}
+
+// shortLine is up to which length in bytes a line of the log is posted together with others, of which
+// there are few: all of them fit into one message.
+const shortLine = 150
+
+// joins reports whether a row is a line of the log that its network takes together with others.
+func (o *Outbox) joins(r outbox.Row) bool {
+	if r.Ref != "" || len(r.Body) > 4*shortLine {
+		return false
+	}
+	a, err := o.cfg.Networks.of(r.Thread)
+	if err != nil {
+		return false
+	}
+	if _, ok := a.(chat.LogJoiner); !ok {
+		return false
+	}
+	var p chat.Post
+	return json.Unmarshal(r.Body, &p) == nil && p.Log && p.Card == nil && p.Output == "" && len(p.Files) == 0 && len(p.Text) <= shortLine
+}
+
+// settleFor is how long the new face of a card that runs waits for the next: a command that ends
+// at once costs one edit.
+const settleFor = 700 * time.Millisecond
+
+// settles is how long a row waits for a newer one of its key.
+func settles(r outbox.Row) time.Duration {
+	if r.Ref == "" || strings.HasPrefix(r.Thread, "web:") { // the console's edits cost nothing
+		return 0
+	}
+	var p chat.Post
+	if json.Unmarshal(r.Body, &p) != nil || p.Card == nil || !p.Card.Runs() {
+		return 0
+	}
+	return settleFor
 }
 
 func retryAfter(err error) (time.Duration, bool) {

@@ -48,6 +48,9 @@ type Row struct {
 	// Ref is the reference of the message posted under this key, "" if there is none
 	// yet. It is not stored in the row.
 	Ref string `json:"-"`
+	// Joined are the rows behind this one that are sent with it, see [Options].Joins. They
+	// are not stored in the row.
+	Joined []Row `json:"-"`
 }
 
 type keyRow struct {
@@ -74,8 +77,9 @@ var (
 )
 
 // Put writes a row to be posted after the thread's earlier ones. If the newest pending
-// row of the same key was never attempted, this one replaces it in its position: an edit
-// of an unposted message is pointless. body is stored as JSON. An empty key, or a body
+// row of the same key was never attempted, or is an edit that failed, this one replaces it
+// in its position: an edit of an unposted message is pointless, and so is one that is out of
+// date. body is stored as JSON. An empty key, or a body
 // that does not encode, aborts the transaction.
 func Put(tx store.Tx, thread, key string, body any, at time.Time) {
 	if key == "" {
@@ -87,8 +91,10 @@ func Put(tx store.Tx, thread, key string, body any, at time.Time) {
 	}
 	k, _ := store.Load[keyRow](tx, refKey(thread, key))
 	if k.Last != 0 {
-		if old, ok := store.Load[Row](tx, rowKey(thread, k.Last)); ok && old.Attempts == 0 {
-			old.Body, old.At = raw, at
+		if old, ok := store.Load[Row](tx, rowKey(thread, k.Last)); ok && (old.Attempts == 0 || k.Ref != "" && old.LastError != "") {
+			if old.Body = raw; old.Attempts > 0 {
+				old.Attempts, old.NotBefore, old.LastError, old.At = 0, time.Time{}, "", at
+			}
 			store.Save(tx, rowKey(thread, old.Seq), old)
 			return
 		}
@@ -149,6 +155,8 @@ func Attempt(tx store.Tx, row Row, by string) (Row, bool) {
 	if !ok {
 		return Row{}, false
 	}
+	last := r.LastError
+	r.LastError = "" // until it fails again it is on its way
 	r.Attempts++
 	if r.By = by; by != "" {
 		if t, _ := store.Load[turnRow](tx, turnKey(r.Thread)); t.By != by {
@@ -157,6 +165,7 @@ func Attempt(tx store.Tx, row Row, by string) (Row, bool) {
 	}
 	store.Save(tx, rowKey(r.Thread, r.Seq), r)
 	r.Ref, _ = Ref(tx, r.Thread, r.Key)
+	r.LastError = last
 	return r, true
 }
 

@@ -33,6 +33,12 @@ type Options struct {
 	// Such a row lets later ones go first once it is older than a second or has failed,
 	// and its Send times out after five seconds. Nil: no row yields.
 	Yields func(row Row) bool
+	// Joins reports whether a row may be sent together with those right before it that join,
+	// too: as their [Row].Joined, under one reference. They keep their order. Nil: no row does.
+	Joins func(row Row) bool
+	// Settles returns how long a row waits before its first attempt, because a newer one of
+	// its key may come. Nil: no row waits.
+	Settles func(row Row) time.Duration
 
 	MinBackoff  time.Duration // before the second attempt, doubled for each further one; default 500 ms
 	MaxBackoff  time.Duration // default 1 minute
@@ -364,20 +370,43 @@ const (
 
 func (s *Sender) yields(r Row) bool { return s.o.Yields != nil && s.o.Yields(r) }
 
+func (s *Sender) joins(r Row) bool { return s.o.Joins != nil && s.o.Joins(r) }
+
+// settle lets rows wait for a newer one of their key.
+func (s *Sender) settle(rows []Row) {
+	if s.o.Settles == nil {
+		return
+	}
+	for i, r := range rows {
+		if r.Attempts == 0 {
+			rows[i].NotBefore = r.At.Add(s.o.Settles(r))
+		}
+	}
+}
+
 // pick returns rows from the one to send next: the first, unless it yields to a later one.
-// A row cannot overtake an earlier row of its own key.
+// A row cannot overtake an earlier row of its own key, or one that it joins.
 func (s *Sender) pick(rows []Row) []Row {
-	if len(rows) == 0 || !s.yields(rows[0]) || rows[0].Attempts == 0 && time.Since(rows[0].At) < yieldAfter {
+	now := time.Now()
+	if len(rows) == 0 || !s.yields(rows[0]) || rows[0].Attempts == 0 && !rows[0].NotBefore.After(now) && now.Sub(rows[0].At) < yieldAfter {
 		return rows
 	}
-	keys := map[string]bool{}
+	keys, first, joined := map[string]bool{}, 0, false
 	for i, r := range rows {
-		if !keys[r.Key] && !r.NotBefore.After(time.Now()) && !s.yields(r) {
+		joins, yields := s.joins(r), s.yields(r)
+		switch {
+		case keys[r.Key] || joins && joined:
+		case !yields && !r.NotBefore.After(now):
 			return rows[i:]
+		case r.NotBefore.Before(rows[first].NotBefore) && rows[first].NotBefore.After(now):
+			first = i
 		}
-		keys[r.Key] = true
+		if !yields {
+			break // nothing overtakes it
+		}
+		keys[r.Key], joined = true, joined || joins
 	}
-	return rows
+	return rows[first:]
 }
 
 // errPost undoes the relaxed attempt of a row whose attempt has to be durable.
@@ -402,6 +431,7 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		if len(rows) == 0 || s.takenByOther(tx, rows[0]) {
 			return nil
 		}
+		s.settle(rows)
 		if rows = s.pick(rows); s.takenByOther(tx, rows[0]) {
 			return nil
 		}
@@ -409,7 +439,16 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 			wait, yields = rows[0].NotBefore, s.yields(rows[0])
 			return nil
 		}
-		row, found = Attempt(tx, rows[0], s.o.Owner)
+		if row, found = Attempt(tx, rows[0], s.o.Owner); s.joins(row) {
+			for _, r := range rows[1:] {
+				if !s.joins(r) {
+					break
+				}
+				if r, ok := Attempt(tx, r, s.o.Owner); ok {
+					row.Joined = append(row.Joined, r)
+				}
+			}
+		}
 		if relaxed && found && !s.repeatable(row) {
 			return errPost
 		}
@@ -439,7 +478,11 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 	switch {
 	case err == nil:
 		kept, late := "", false
-		if !s.record(ctx, row, func(tx store.Tx) { kept, late = Sent(tx, row, ref); more = hasPending(tx, thread) }) {
+		if !s.record(ctx, row, func(tx store.Tx) {
+			kept, late = Sent(tx, row, ref)
+			sentJoined(tx, row, ref)
+			more = hasPending(tx, thread)
+		}) {
 			return step{thread: thread}
 		}
 		if late {
@@ -484,6 +527,13 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		return step{thread: thread, at: next, more: more, yields: yields}
 	}
 	return step{thread: thread, more: more}
+}
+
+// sentJoined records that the rows which were sent with another are posted.
+func sentJoined(tx store.Tx, row Row, ref string) {
+	for _, r := range row.Joined {
+		Sent(tx, r, ref)
+	}
 }
 
 // record stores the outcome of an attempt. It retries while the store fails, because the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -66,6 +67,17 @@ func put(t *testing.T, db store.DB, thread, key, body string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func refOf(t *testing.T, db store.DB, thread, key string) (ref string) {
+	t.Helper()
+	if err := db.View(t.Context(), func(tx store.Tx) error {
+		ref, _ = outbox.Ref(tx, thread, key)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ref
 }
 
 // start runs a sender until the returned function is called.
@@ -145,6 +157,90 @@ func TestSender(t *testing.T) {
 		synctest.Wait()
 		stop()
 		net.wantSent(t, "t/log/1=log@ #1", "t/reply=answer@ #1", "t/log/1=log@ #2")
+	})
+	bubble(t, "an edit that waits is overtaken, and replaced by a newer one", func(t *testing.T, db *mem.DB, net *network) {
+		busy := true
+		net.reply = func(_ context.Context, row outbox.Row) (string, error) {
+			if row.Ref != "" && busy {
+				return "", errNetwork
+			}
+			return "msg-" + row.Key, nil
+		}
+		o := options(net)
+		o.Yields = func(r outbox.Row) bool { return r.Ref != "" }
+		o.RetryAfter = func(error) (time.Duration, bool) { return time.Minute, true }
+		s := outbox.NewSender(db, o)
+		defer start(t, s)()
+		for _, p := range [][2]string{{"card", "asks"}, {"card", "runs"}, {"answer", "a"}, {"card", "ended"}, {"more", "b"}} {
+			put(t, db, "t", p[0], p[1])
+			s.Wake("t")
+			synctest.Wait()
+		}
+		net.wantSent(t, "t/card=asks@ #1", "t/card=runs@msg-card #1", "t/answer=a@ #1", "t/card=ended@msg-card #1", "t/more=b@ #1")
+		busy = false
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		net.wantSent(t, "t/card=asks@ #1", "t/card=runs@msg-card #1", "t/answer=a@ #1", "t/card=ended@msg-card #1", "t/more=b@ #1", "t/card=ended@msg-card #2")
+	})
+	bubble(t, "a row that settles waits for a newer one of its key, and lets others go first", func(t *testing.T, db *mem.DB, net *network) {
+		o := options(net)
+		o.Yields = func(r outbox.Row) bool { return r.Ref != "" }
+		o.Settles = func(r outbox.Row) time.Duration {
+			if r.Ref != "" && string(r.Body) != `"ended"` {
+				return time.Second
+			}
+			return 0
+		}
+		s := outbox.NewSender(db, o)
+		defer start(t, s)()
+		for _, p := range [][2]string{{"card", "asks"}, {"card", "step 1"}, {"answer", "a"}, {"card", "step 2"}} {
+			put(t, db, "t", p[0], p[1])
+			s.Wake("t")
+			synctest.Wait()
+		}
+		net.wantSent(t, "t/card=asks@ #1", "t/answer=a@ #1")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		net.wantSent(t, "t/card=asks@ #1", "t/answer=a@ #1", "t/card=step 2@msg-card #1")
+		put(t, db, "t", "card", "step 3")
+		put(t, db, "t", "card", "ended")
+		s.Wake("t")
+		synctest.Wait()
+		net.wantSent(t, "t/card=asks@ #1", "t/answer=a@ #1", "t/card=step 2@msg-card #1", "t/card=ended@msg-card #1")
+	})
+	bubble(t, "rows that join are sent together, once", func(t *testing.T, db *mem.DB, net *network) {
+		var together [][]string
+		busy := true
+		net.reply = func(_ context.Context, row outbox.Row) (string, error) {
+			all := []string{row.Key}
+			for _, j := range row.Joined {
+				all = append(all, j.Key)
+			}
+			if together = append(together, all); busy && row.Key != "answer" {
+				return "", errNetwork
+			}
+			return "msg", nil
+		}
+		o := options(net)
+		isLog := func(r outbox.Row) bool { return strings.HasPrefix(r.Key, "log") }
+		o.Yields, o.Joins = isLog, isLog
+		s := outbox.NewSender(db, o)
+		defer start(t, s)()
+		for _, key := range []string{"log 1", "log 2", "answer", "log 3"} {
+			put(t, db, "t", key, "x")
+			s.Wake("t")
+			synctest.Wait()
+		}
+		busy = false
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		want := [][]string{{"log 1"}, {"answer"}, {"log 1", "log 2", "log 3"}}
+		if !slices.EqualFunc(together, want, slices.Equal) {
+			t.Errorf("%q, want %q", together, want)
+		}
+		if ref := refOf(t, db, "t", "log 3"); ref != "msg" {
+			t.Errorf("the reference of the third is %q", ref)
+		}
 	})
 	bubble(t, "a thread is behind until its rows are posted", func(t *testing.T, db *mem.DB, net *network) {
 		tries := 0

@@ -16,6 +16,7 @@ type worklog struct {
 	id      string
 	entries []entry
 	status  string
+	late    bool // it still shows what was taken out when it was closed
 }
 
 type entry struct {
@@ -43,6 +44,14 @@ func (l *worklog) keys() (keys []string) {
 		}
 	}
 	return keys
+}
+
+// putPost adds a post with what is posted together with it, as far as it isn't there already.
+func (l *worklog) putPost(p chat.Post) {
+	l.put(entry{key: p.Key, text: p.Text})
+	for _, also := range p.Also {
+		l.put(entry{key: also.Key, text: also.Text})
+	}
 }
 
 func (l *worklog) put(e entry) {
@@ -96,11 +105,12 @@ func (s *Scribe[M, P]) renew(ctx context.Context, th *thread[P], change func(*wo
 
 // postLog adds a post to the log.
 func (s *Scribe[M, P]) postLog(ctx context.Context, th *thread[P], p chat.Post) (Ref, error) {
-	l := &worklog{entries: []entry{{key: p.Key, text: p.Text}}}
+	l := &worklog{}
+	l.putPost(p)
 	m, ok := s.line(th, l)
 	if ok && th.log == nil {
 		if id := th.page.ClaimLine(m); id != "" {
-			return th.logged(p.Key, s.ref(th, id)), nil
+			return th.logged(p, s.ref(th, id)), nil
 		}
 	}
 	if th.log != nil {
@@ -109,23 +119,50 @@ func (s *Scribe[M, P]) postLog(ctx context.Context, th *thread[P], p chat.Post) 
 			return r, err
 		}
 	}
+	if !ok && len(p.Also) > 0 { // not in one message
+		first := p
+		first.Also = nil
+		r, err := s.postLog(ctx, th, first)
+		if err == nil {
+			err = s.postAlso(ctx, th, p)
+		}
+		return r, err
+	}
 	if !ok || len(p.Files) > 0 {
 		return s.postMessages(ctx, th, p)
 	}
 	c := s.part(th, p, 0)
-	c.Kind, c.Urgency = Log, Quiet
+	if c.Kind, c.Urgency = Log, Quiet; len(p.Also) > 0 {
+		c.Lines = l.keys()
+	}
 	sent, err := th.page.Send(ctx, c, m)
 	if err != nil {
 		s.lose(th, err)
 		return Ref{}, err
 	}
 	l.id, th.log = sent.ID, l
-	return th.logged(p.Key, s.ref(th, l.id)), nil
+	return th.logged(p, s.ref(th, l.id)), nil
 }
 
-func (th *thread[P]) logged(key string, r Ref) Ref {
+// postAlso adds what is posted together with a line of the log, as far as it isn't there yet.
+func (s *Scribe[M, P]) postAlso(ctx context.Context, th *thread[P], p chat.Post) error {
+	for _, also := range p.Also {
+		if _, ok := th.refs[also.Key]; ok {
+			continue
+		}
+		if _, err := s.postLog(ctx, th, also); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (th *thread[P]) logged(p chat.Post, r Ref) Ref {
 	r.Log = true
-	th.remember(key, r)
+	th.remember(p.Key, r)
+	for _, also := range p.Also {
+		th.remember(also.Key, r)
+	}
 	return r
 }
 
@@ -135,7 +172,7 @@ func (s *Scribe[M, P]) addToLog(ctx context.Context, th *thread[P], p chat.Post)
 	l := th.log
 	ok := len(p.Files) == 0
 	if ok {
-		ok, err = s.write(ctx, th, l, Quiet, func(l *worklog) { l.put(entry{key: p.Key, text: p.Text}) })
+		ok, err = s.write(ctx, th, l, Quiet, func(l *worklog) { l.putPost(p) })
 	}
 	switch {
 	case !ok:
@@ -150,7 +187,7 @@ func (s *Scribe[M, P]) addToLog(ctx context.Context, th *thread[P], p chat.Post)
 	case err != nil:
 		return Ref{}, true, err
 	}
-	return th.logged(p.Key, s.ref(th, l.id)), true, nil
+	return th.logged(p, s.ref(th, l.id)), true, nil
 }
 
 func (s *Scribe[M, P]) replaceLog(ctx context.Context, th *thread[P], r Ref, p chat.Post) (Ref, error) {
@@ -212,7 +249,20 @@ func (s *Scribe[M, P]) closeLog(ctx context.Context, th *thread[P]) {
 	}
 	if passed {
 		if _, err := s.write(ctx, th, l, Quiet, func(*worklog) {}); err != nil {
-			s.cfg.Log.WarnContext(ctx, "the log of a turn keeps its last status", "thread", th.id, "error", err)
+			l.late = true
+			s.cfg.Log.InfoContext(ctx, "the log of a turn keeps its last status for a while", "thread", th.id, "error", err)
 		}
 	}
 }
+
+// tidy takes what is out of date from logs that were closed when there was no room for it.
+func (s *Scribe[M, P]) tidy(ctx context.Context, th *thread[P]) {
+	for _, l := range th.logs {
+		if l.late && th.turn.phase != theirs {
+			_, err := s.write(ctx, th, l, Quiet, func(*worklog) {})
+			l.late = err != nil && !errors.Is(err, chat.ErrGone)
+		}
+	}
+}
+
+func (l *worklog) isLate() bool { return l.late }

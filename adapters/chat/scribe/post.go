@@ -27,6 +27,9 @@ func (s *Scribe[M, P]) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (
 	}
 	if r, ok := th.refs[p.Key]; ok {
 		r, err := s.repeat(ctx, th, r, p)
+		if err == nil {
+			err = s.postAlso(ctx, th, p)
+		}
 		if !errors.Is(err, chat.ErrGone) {
 			return r.String(), err
 		}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -328,6 +329,17 @@ func (s *Scribe[M, P]) Keep(ctx context.Context) {
 	s.mu.Lock()
 	maps.DeleteFunc(s.threads, func(_ chat.ThreadID, th *thread[P]) bool { return time.Since(th.used) > age })
 	s.mu.Unlock()
+	s.each(func(th *thread[P]) bool { return slices.ContainsFunc(th.logs, (*worklog).isLate) }, func(th *thread[P]) {
+		s.tasks.Add(string(th.id), func() {
+			ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Call)
+			defer cancel()
+			th.mu.Lock()
+			defer th.mu.Unlock()
+			if s.catchUp(ctx, th, false) == nil {
+				s.tidy(ctx, th)
+			}
+		})
+	})
 	s.eachDrafting(func(th *thread[P]) {
 		s.tasks.Add(string(th.id), func() {
 			ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Call)
@@ -373,11 +385,15 @@ func (s *Scribe[M, P]) Leave(ctx context.Context) {
 }
 
 // eachDrafting calls do for the threads in which a draft stands or may stand, where several
-// replicas post. One in which a post is on its way is left out.
+// replicas post.
 func (s *Scribe[M, P]) eachDrafting(do func(*thread[P])) {
-	if s.cfg.Turn == nil {
-		return
+	if s.cfg.Turn != nil {
+		s.each(func(th *thread[P]) bool { return len(th.drafts) > 0 || th.history == unclean || th.history == doubtful }, do)
 	}
+}
+
+// each calls do for the threads that are so. One in which a post is on its way is left out.
+func (s *Scribe[M, P]) each(so func(*thread[P]) bool, do func(*thread[P])) {
 	s.mu.Lock()
 	threads := maps.Clone(s.threads)
 	s.mu.Unlock()
@@ -385,9 +401,9 @@ func (s *Scribe[M, P]) eachDrafting(do func(*thread[P])) {
 		if !th.mu.TryLock() {
 			continue
 		}
-		drafting := len(th.drafts) > 0 || th.history == unclean || th.history == doubtful
+		is := so(th)
 		th.mu.Unlock()
-		if drafting {
+		if is {
 			do(th)
 		}
 	}

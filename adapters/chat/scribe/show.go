@@ -129,6 +129,9 @@ func (s *Scribe[M, P]) round(th *thread[P]) {
 		s.mu.Unlock()
 		return
 	}
+	if th.history == unread && th.page.Fresh(th.turn.phase != alone) {
+		th.history.on(wasRead) // later it may not be known
+	}
 	for _, key := range slices.Sorted(maps.Keys(pending)) {
 		s.progress(ctx, th, key, pending[key])
 	}
@@ -197,7 +200,7 @@ const quick = 2 * time.Second
 // stands notes whether the card of a post, in its present form, is of something that runs: it
 // can be stopped.
 func (th *thread[P]) stands(p chat.Post) {
-	if p.Card == nil || !p.Card.Final || !slices.ContainsFunc(p.Card.After, func(b chat.Button) bool { return b.Style == chat.StyleStop }) {
+	if p.Card == nil || !p.Card.Runs() {
 		delete(th.running, p.Key)
 		return
 	}

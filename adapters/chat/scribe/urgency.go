@@ -41,6 +41,9 @@ type Waiter struct {
 	ready   chan struct{}
 }
 
+// Urgency returns how urgent the call is.
+func (w *Waiter) Urgency() Urgency { return w.urgency }
+
 // Ready is closed when the call's turn has come.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 

@@ -91,12 +91,20 @@ func attached(files []chat.File) string {
 }
 
 // Notice is one sentence of plain text as a message.
-func Notice(sentence string) Message {
-	s := clipEscaped(strings.TrimSpace(visible.Text(sentence)), MaxContent)
+func Notice(sentence string) Message { return Linked(sentence, "") }
+
+// Linked is [Notice] with an address of the bot's own after it, unless that is empty.
+func Linked(sentence, link string) Message {
+	room := MaxContent
+	if link != "" {
+		link = " " + link
+		room -= utf16Len(link)
+	}
+	s := clipEscaped(strings.TrimSpace(visible.Text(sentence)), room)
 	if s == "" {
 		s = "(no text)"
 	}
-	return newMessage(s, FlagSuppressEmbeds, nil)
+	return newMessage(s+link, FlagSuppressEmbeds, nil)
 }
 
 // Limits of a draft: how many bytes at the end of it are read, and into how large

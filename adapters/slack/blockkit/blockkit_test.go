@@ -561,7 +561,7 @@ func TestHomeIsInertAndFits(t *testing.T) {
 func TestUntil(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, at := range map[string]time.Time{
-		"expired": now, "no time limit": {}, "expires in 4m30s (03:08:35 UTC)": now.Add(4*time.Minute + 30*time.Second), "expires in 1h30m (04:34:05 UTC)": now.Add(90 * time.Minute),
+		"expired": now, "no time limit": {}, "expires in 4 min (03:08 UTC)": now.Add(4*time.Minute + 30*time.Second), "expires in 30 s (03:04 UTC)": now.Add(30 * time.Second), "expires in 1 h 30 min (04:34 UTC)": now.Add(90 * time.Minute),
 	} {
 		if got := until(at, now); got != want {
 			t.Errorf("got %q, want %q", got, want)

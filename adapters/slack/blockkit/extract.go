@@ -2,6 +2,7 @@ package blockkit
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 
 	"github.com/slack-go/slack"
@@ -32,11 +33,14 @@ func FormError(sentence string) *slack.ViewSubmissionResponse {
 	return slack.NewErrorsViewSubmissionResponse(map[string]string{inputBlock: clip(sentence, MaxPlainText)})
 }
 
-// Notice is one sentence as a message.
-func Notice(sentence string) Message {
-	return Message{Text: fallback(sentence), Blocks: []slack.Block{
-		slack.NewRichTextBlock("", slack.NewRichTextSection(slack.NewRichTextSectionTextElement(visible.Text(sentence), nil))),
-	}}
+// Notice is one sentence as a message, with an address of the bot's own after it unless that is empty.
+func Notice(sentence, link string) Message {
+	run := []slack.RichTextSectionElement{text(visible.Text(sentence), nil)}
+	if link != "" {
+		run = append(run, text(" ", nil), slack.NewRichTextSectionLinkElement(link, "", nil))
+		sentence += " " + link
+	}
+	return Message{Text: fallback(sentence), Blocks: []slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(run...))}}
 }
 
 // Escape makes plain text fit for the text of a message, where nothing in it
@@ -74,6 +78,9 @@ func Plain(blocks []slack.Block) string {
 	return strings.TrimSpace(b.String())
 }
 
+// dates are moments in mrkdwn, with what is shown of them elsewhere.
+var dates = regexp.MustCompile(`<!date\^[0-9]+\^[^|>]*\|([^>]*)>`)
+
 func plainOf(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case []any:
@@ -93,6 +100,14 @@ func plainOf(b *strings.Builder, v any) {
 		case "link":
 			s, _ := v["url"].(string)
 			b.WriteString(s)
+			return
+		case "date":
+			s, _ := v["fallback"].(string)
+			b.WriteString(s)
+			return
+		case slack.MarkdownType:
+			s, _ := v["text"].(string)
+			b.WriteString(dates.ReplaceAllString(s, "$1") + "\n")
 			return
 		}
 		switch t := v["text"].(type) {

@@ -101,19 +101,18 @@ func (h *home) waiting(w chat.Waiting, now time.Time) {
 // until says when something expires, relative to now and in UTC.
 func until(t, now time.Time) string {
 	d := t.Sub(now).Round(time.Second)
+	s := fmt.Sprintf("%d min", int(d.Minutes()))
 	switch {
 	case t.IsZero():
 		return "no time limit"
 	case d <= 0:
 		return "expired"
+	case d < time.Minute:
+		s = fmt.Sprintf("%d s", int(d.Seconds()))
 	case d >= time.Hour:
-		d = d.Round(time.Minute)
+		s = fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 	}
-	s := d.String()
-	if d >= time.Hour {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	return fmt.Sprintf("expires in %s (%s UTC)", s, t.UTC().Format("15:04:05"))
+	return fmt.Sprintf("expires in %s (%s UTC)", s, t.UTC().Format("15:04"))
 }
 
 // entry is one line with a button to its thread. The texts are plain: they may

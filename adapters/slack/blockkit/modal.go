@@ -130,9 +130,12 @@ func ConfirmModal(p Private, b chat.Button, c chat.Card, reason string) (slack.M
 	}
 	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
 	in.InitialValue = clip(visible.Text(reason), MaxInput)
-	label := askReason
-	if b.AskReason {
+	label := askWhy
+	switch {
+	case b.AskReason:
 		label = "Reason"
+	case b.Style == chat.StyleDeny:
+		label = askReason
 	}
 	if b.Write != "" {
 		label = askWrite(b.Write)

@@ -10,6 +10,7 @@ const (
 	sayNoButton   = "The button %q can't be shown here. Answer in the thread or on another network."
 	sayNotAllFits = "This is too long to show in full. The attached file %[2]s has the missing part (%[1]s)."
 	askReason     = "Reason for denying (optional)"
+	askWhy        = "Reason (optional)"
 
 	// The form that edits a command.
 	askInstead  = "What should run instead"
