@@ -80,6 +80,10 @@ func (a *Adapter) earlier(ctx context.Context, m message, th thread, ev *chat.Ev
 		if said.alert != "" {
 			text += "\n" + said.alert
 		}
+		forwards, _ := a.forwarded(ctx, said)
+		for _, f := range forwards {
+			text += "\n[" + f.Name + "] " + f.Text
+		}
 		talk.Add(created(said.id), name, text)
 	}
 	if file, ok := talk.File(more); ok {

@@ -26,10 +26,12 @@ type message struct {
 	text               string
 	mentions           []*discordgo.User
 	files              []*discordgo.MessageAttachment
-	alert              string // what the embeds of a bot say
-	other              bool   // it has something that is not read: stickers, a poll
-	edited             string // what tells one edit from another; "" for a new message
-	reply              string // the message in the same channel that it replies to
+	alert              string                      // what the embeds of a bot say
+	forwards           []*discordgo.Message        // what it forwards; Discord leaves out who wrote it
+	from               *discordgo.MessageReference // where that stands
+	other              bool                        // it has something that is not read: stickers, a poll
+	edited             string                      // what tells one edit from another; "" for a new message
+	reply              string                      // the message in the same channel that it replies to
 }
 
 func received(m *discordgo.Message) message {
@@ -39,6 +41,11 @@ func received(m *discordgo.Message) message {
 	}
 	if m.Author != nil && (m.Author.Bot || m.WebhookID != "") {
 		out.alert = alertText(m.Embeds)
+	}
+	for _, s := range m.MessageSnapshots {
+		if s.Message != nil {
+			out.forwards, out.from = append(out.forwards, s.Message), m.MessageReference
+		}
 	}
 	if r := m.MessageReference; r != nil && r.Type == discordgo.MessageReferenceTypeDefault && r.ChannelID == m.ChannelID {
 		out.reply = r.MessageID
@@ -249,7 +256,7 @@ func (a *Adapter) handle(ctx context.Context, h chat.Handler, m message, th thre
 	if err != nil || !forUs {
 		return false, err
 	}
-	if m.text == "" && m.alert == "" && len(m.files) == 0 {
+	if m.text == "" && m.alert == "" && len(m.files)+len(m.forwards) == 0 {
 		if !m.other && !m.isBot() && m.edited == "" && !th.direct() {
 			a.unreadable(th)
 		}
@@ -333,7 +340,7 @@ func (a *Adapter) deliver(ctx context.Context, h chat.Handler, m message, th thr
 		}
 		if err == nil {
 			if m.edited == "" {
-				m.files, m.alert = nil, ""
+				m.files, m.alert, m.forwards = nil, "", nil
 				a.recent.add(m.id, heard{th, m})
 			}
 			return nil
@@ -349,6 +356,9 @@ func (a *Adapter) deliver(ctx context.Context, h chat.Handler, m message, th thr
 		}
 	}
 }
+
+// codeNoThreads is Discord's for what can't be done in a channel of this type.
+const codeNoThreads = 50024
 
 // errNoThread says that no thread can be had, and that this was said.
 var errNoThread = errors.New("discord: no thread can be started there")
@@ -373,7 +383,11 @@ func (a *Adapter) begin(ctx context.Context, m message, th thread) error {
 		a.log.WarnContext(ctx, "no thread could be started", "channel", th.parent, "error", err)
 		if a.told.once("thread/" + th.parent) {
 			a.background.Add("notice/"+th.parent, func() {
-				a.say(th.parent, sayNoThread)
+				text := sayNoThread
+				if gateway.Code(err) == codeNoThreads {
+					text = sayNoVoice
+				}
+				a.say(th.parent, text)
 			})
 		}
 		return errNoThread
@@ -436,8 +450,13 @@ func (a *Adapter) event(ctx context.Context, m message, th thread) chat.Event {
 		// belongs was asked: members alone speak to the bot in direct messages.
 		ev.From.Outside = ev.From.Outside && !th.direct()
 	}
-	ev.Files = a.attached(ctx, m.files)
-	if len(m.files) > 0 && strings.TrimSpace(ev.Text) == "" {
+	said, files := a.forwarded(ctx, m)
+	ev.Files = append(said, a.attached(ctx, files)...)
+	switch {
+	case strings.TrimSpace(ev.Text) != "":
+	case len(said) > 0:
+		ev.Text = "(see the forwarded message)"
+	case len(files) > 0:
 		ev.Text = "(see the attached files)"
 	}
 	return ev

@@ -30,6 +30,25 @@ func TestConversations(t *testing.T) {
 		}
 		same(t, "the roles", all[0].Groups, []string{s.oncall})
 	})
+	t.Run("a forwarded message is a file of somebody else's words", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, full())
+		from := s.AddChannel(discordfake.Channel{Guild: s.guild, Name: "alerts", Type: discordfake.TypeText})
+		alert, err := s.Say(s.bob, from, "db-1: replication lag 900 s", discordfake.Upload{Name: "lag.txt", ContentType: "text/plain", Data: []byte("lag 912")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		th := s.begun()
+		_, channel := split(th)
+		if _, err := s.Forward(s.alice, channel, from, alert); err != nil {
+			t.Fatal(err)
+		}
+		s.until("it came", func() bool { return len(s.bot.got()) == 2 })
+		ev := s.bot.got()[1]
+		if len(ev.Files) != 2 || !strings.HasPrefix(ev.Files[0].Name, "forwarded message by bob in #alerts, 20") || ev.Files[0].Text != "db-1: replication lag 900 s" || ev.Files[1].Text != "lag 912" || ev.Text != "(see the forwarded message)" {
+			t.Errorf("the event is %+v", ev)
+		}
+	})
 	t.Run("a message without a mention in a channel is nobody's business", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())

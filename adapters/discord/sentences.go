@@ -34,6 +34,7 @@ const (
 	sayMention  = "I can only read messages here that mention me or reply to me. (To change that, an administrator can enable this app's Message Content Intent and restart the bot.)"
 	sayNotTaken = "I couldn't take your last message. Send it again in a moment."
 	sayNoThread = "I can't start a thread in this channel. Give my role the permission Create Public Threads."
+	sayNoVoice  = "Threads can't be started in the chat of a voice channel. Mention me in a text channel."
 	sayUnread   = "Discord didn't return it. The permission Read Message History or the Message Content Intent may be missing"
 	sayNoEmbeds = "Cards here show only the command, without warnings, approvers and expiry. Give my role the permission Embed Links in this channel."
 )

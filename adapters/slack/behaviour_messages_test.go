@@ -2,6 +2,7 @@ package slack_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"strings"
@@ -12,6 +13,15 @@ import (
 	"countersign/adapters/slack"
 	"countersign/adapters/slack/slackfake"
 )
+
+// forwarded are the attachments of a message that forwards another, as Slack makes them.
+func forwarded(s *scene) json.RawMessage {
+	s.t.Helper()
+	file := s.server.AddFile("C1", "lag.txt", "text/plain", []byte("lag 912"))
+	return json.RawMessage(`[{"is_share":true,"is_msg_unfurl":true,"id":1,"ts":"1790003400.000200","channel_id":"C2","channel_name":"alerts","author_id":"UBOB","author_name":"Bob",
+		"from_url":"https://example.slack.com/archives/C2/p1790003400000200","fallback":"[1:00 PM] Bob: db-1","text":"db-1: replication lag &lt;900 s&gt;, see <@UALICE>","mrkdwn_in":["text"],
+		"files":[{"id":"` + file + `","name":"lag.txt","mimetype":"text/plain","size":7,"url_private":"` + s.server.FileURL(file) + `"}]}]`)
+}
 
 // TestWhatIsHeard holds the rules of who is listened to where.
 func TestWhatIsHeard(t *testing.T) {
@@ -102,6 +112,29 @@ func TestWhatIsHeard(t *testing.T) {
 			ts := s.mention("", "a")
 			s.say(slackfake.Message{Thread: ts, Files: []string{s.server.AddFile("C1", "x.log", "text/plain", []byte("x"))}})
 		}, []string{"a", "(see the attached files)"}},
+		{"a forwarded message is a file of somebody else's words", func(s *scene) {
+			ts := s.say(slackfake.Message{Text: "<@UBOT> can you look at this?", Mention: true, Attachments: forwarded(s)})
+			s.say(slackfake.Message{Thread: ts, Attachments: forwarded(s)})
+			for _, ev := range s.bot.got() {
+				if len(ev.Files) != 2 || ev.Files[0].Name != "forwarded message by Bob in #alerts, 2026-09-21 15:10 UTC" || ev.Files[0].Text != "db-1: replication lag <900 s>, see @alice" || ev.Files[1].Text != "lag 912" {
+					s.t.Errorf("the files are %+v", ev.Files)
+				}
+			}
+		}, []string{"can you look at this?", "(see the forwarded message)"}},
+		{"of an alert that is forwarded its blocks are read", func(s *scene) {
+			s.say(slackfake.Message{Channel: s.server.DM("UALICE"), Attachments: json.RawMessage(`[{"is_share":true,"author_name":"Grafana","footer":"Posted in #alerts","fallback":"[no preview available]",
+				"message_blocks":[{"team":"T1","channel":"C2","message":{"blocks":[{"type":"header","text":{"type":"plain_text","text":"CPU 97 %"}}]}}]}]`)})
+			if f := s.bot.got()[0].Files; len(f) != 1 || f[0].Name != "forwarded message by Grafana in #alerts" || f[0].Text != "CPU 97 %" {
+				s.t.Errorf("the files are %+v", f)
+			}
+		}, []string{"(see the forwarded message)"}},
+		{"a thread that began with a forward is read with it", func(s *scene) {
+			root := s.say(slackfake.Message{User: "UBOB", Text: "hm", Attachments: forwarded(s)})
+			s.mention(root, "what is this?")
+			if f := s.bot.got()[0].Files; len(f) != 1 || f[0].Name != chat.Earlier || !strings.Contains(f[0].Text, "bob: hm\n[forwarded message by Bob") || !strings.Contains(f[0].Text, "replication lag <900 s>") {
+				s.t.Errorf("the files are %+v", f)
+			}
+		}, []string{"what is this?"}},
 		{"the two events of a mention are one", func(s *scene) {
 			s.mention("", "a")
 			s.settled()

@@ -2,7 +2,6 @@ package slack
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,27 +16,23 @@ import (
 const earlierTime = 2 * time.Second
 
 // earlier adds what was said in a thread of people before they asked the bot into it. In a
-// thread that it takes part in it heard everything. An error is the store's.
-func (a *Adapter) earlier(ctx context.Context, m message, th thread, rules ChannelRules, ev *chat.Event) error {
-	known, err := a.cfg.Known(ctx, th.id())
-	switch {
-	case err != nil:
-		return fmt.Errorf("slack: whether the bot takes part in %s cannot be read: %w", th.id(), err)
-	case known:
-		return nil
-	case rules.NoHistory:
+// thread that it takes part in it heard everything.
+func (a *Adapter) earlier(ctx context.Context, m message, th thread, rules ChannelRules, ev *chat.Event) {
+	if rules.NoHistory {
 		ev.Unread = "the configuration switches that off for this channel"
-		return nil
+		return
 	}
 	rctx, cancel := context.WithTimeout(ctx, earlierTime)
 	defer cancel()
 	var talk chat.Talk
-	err = a.replies(rctx, th, scribe.Quiet, slackapi.GetConversationRepliesParameters{Latest: m.ts}, func(s *slackapi.Message) (bool, error) {
+	err := a.replies(rctx, th, scribe.Quiet, slackapi.GetConversationRepliesParameters{Latest: m.ts}, func(s *slackapi.Message) (bool, error) {
 		if s.Timestamp >= m.ts || s.User == a.self().user || !sayable(s) {
 			return true, nil
 		}
-		said := contents(s.Text, s.BotID, s.Attachments, func() []slackapi.Block { return s.Blocks.BlockSet })
-		talk.Add(when(s.Timestamp), a.speaker(rctx, s), plain(a.named(rctx, said), a.self().user, a.self().name))
+		all := attachments(s.Attachments)
+		said := contents(s.Text, s.BotID, all, func() []slackapi.Block { return s.Blocks.BlockSet })
+		said = a.quoted(rctx, plain(a.named(rctx, said), a.self().user, a.self().name), all)
+		talk.Add(when(s.Timestamp), a.speaker(rctx, s), said)
 		return true, nil
 	})
 	file, some := talk.File(err != nil)
@@ -47,7 +42,6 @@ func (a *Adapter) earlier(ctx context.Context, m message, th thread, rules Chann
 		a.log.WarnContext(ctx, "what was said before in a thread could not be read", "thread", th.id(), "error", err)
 		ev.Unread = sayUnread
 	}
-	return nil
 }
 
 // sayable reports whether a message is something that somebody said.

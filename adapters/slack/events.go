@@ -42,16 +42,16 @@ type occurrence struct {
 
 // body is what a message says.
 type body struct {
-	SubType     string                `json:"subtype"`
-	User        string                `json:"user"`
-	Bot         string                `json:"bot_id"`
-	Text        string                `json:"text"`
-	TS          string                `json:"ts"`
-	Root        string                `json:"thread_ts"`
-	Edited      *edited               `json:"edited"`
-	Files       []slackapi.File       `json:"files"`
-	Attachments []slackapi.Attachment `json:"attachments"`
-	Blocks      json.RawMessage       `json:"blocks"`
+	SubType     string          `json:"subtype"`
+	User        string          `json:"user"`
+	Bot         string          `json:"bot_id"`
+	Text        string          `json:"text"`
+	TS          string          `json:"ts"`
+	Root        string          `json:"thread_ts"`
+	Edited      *edited         `json:"edited"`
+	Files       []slackapi.File `json:"files"`
+	Attachments []attachment    `json:"attachments"`
+	Blocks      json.RawMessage `json:"blocks"`
 }
 
 type edited struct {

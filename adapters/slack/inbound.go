@@ -34,6 +34,7 @@ type message struct {
 	bot                        string // bot id, "" for people
 	text                       string
 	files                      []slackapi.File
+	attachments                []attachment
 	addressed                  bool   // the bot is mentioned
 	edited                     string // ts of the edit; "" for a new message
 	deleted                    bool   // an edit that left nothing
@@ -46,7 +47,7 @@ func (a *Adapter) onEvent(ctx context.Context, h chat.Handler, ev occurrence) er
 	case "app_mention":
 		_, err := a.onMessage(ctx, h, message{
 			team: ev.team, channel: ev.Channel, ts: ev.TS, root: ev.Root, user: ev.User, userTeam: ev.UserTeam,
-			bot: ev.Bot, text: alertText(ev.Text, botOnly(ev.Bot, ev.Attachments)), files: ev.Files, addressed: true,
+			bot: ev.Bot, text: alertText(ev.Text, botOnly(ev.Bot, ev.Attachments)), files: ev.Files, attachments: ev.Attachments, addressed: true,
 		})
 		return err
 	case "message":
@@ -115,7 +116,7 @@ func (a *Adapter) onStop(ctx context.Context, h chat.Handler, ev occurrence) err
 
 // contents is the text of a message: for bots with what their attachments say,
 // and what their blocks say where nothing else does.
-func contents(text, bot string, attachments []slackapi.Attachment, blocks func() []slackapi.Block) string {
+func contents(text, bot string, attachments []attachment, blocks func() []slackapi.Block) string {
 	text = alertText(text, botOnly(bot, attachments))
 	if text == "" && bot != "" {
 		text = blockkit.Escape(blockkit.Plain(blocks()))
@@ -132,7 +133,7 @@ func (b *body) blocks() []slackapi.Block {
 	return bs.BlockSet
 }
 
-func botOnly(bot string, attachments []slackapi.Attachment) []slackapi.Attachment {
+func botOnly(bot string, attachments []attachment) []attachment {
 	if bot == "" {
 		return nil
 	}
@@ -172,7 +173,7 @@ func (a *Adapter) fromEvent(ev occurrence) (message, bool) {
 		msg, m.edited = was, orElse(ev.EventTS, "deleted")
 		m.text, m.deleted = "(this message was deleted)", true
 	} else {
-		m.text, m.files = contents(msg.Text, msg.Bot, msg.Attachments, msg.blocks), msg.Files
+		m.text, m.files, m.attachments = contents(msg.Text, msg.Bot, msg.Attachments, msg.blocks), msg.Files, msg.Attachments
 	}
 	m.ts, m.root, m.user, m.bot = msg.TS, msg.Root, msg.User, msg.Bot
 	m.addressed = mentions(msg.Text, a.self().user)
@@ -216,13 +217,23 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 		})
 		return false, nil
 	}
+	page := a.page(th)
 	if m.user != "" {
-		a.page(th).asker.Store(&m.user)
+		page.asker.Store(&m.user)
 	}
 	ev := a.event(ctx, m, th, invited)
-	if m.edited == "" && m.root != "" && m.root != m.ts {
-		if err := a.earlier(ctx, m, th, rules, &ev); err != nil {
-			return false, err
+	if m.edited == "" {
+		joins := m.root != "" && m.root != m.ts
+		known, err := a.cfg.Known(ctx, th.id())
+		switch {
+		case err != nil && joins:
+			return false, fmt.Errorf("slack: whether the bot takes part in %s cannot be read: %w", th.id(), err)
+		case err != nil || known:
+		default:
+			page.begins()
+			if joins {
+				a.earlier(ctx, m, th, rules, &ev)
+			}
 		}
 	}
 	if err := h.Deliver(ctx, ev); err != nil {
@@ -274,8 +285,13 @@ func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool)
 			ev.Groups = a.people.groupsOf(ctx, m.user)
 		}
 	}
-	ev.Files = a.read(ctx, m.files)
-	if len(m.files) > 0 && strings.TrimSpace(ev.Text) == "" {
+	said, files := a.forwards(ctx, m)
+	ev.Files = append(said, a.read(ctx, files)...)
+	switch {
+	case strings.TrimSpace(ev.Text) != "":
+	case len(said) > 0:
+		ev.Text = "(see the forwarded message)"
+	case len(files) > 0:
 		ev.Text = "(see the attached files)"
 	}
 	return ev

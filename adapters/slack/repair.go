@@ -368,13 +368,13 @@ func (a *Adapter) redeliver(ctx context.Context, h chat.Handler, th thread, m *s
 			return false, err
 		}
 	}
-	done := make(chan struct{})
+	done, all := make(chan struct{}), attachments(m.Attachments)
 	var delivered bool
 	taken := a.inbox.Add("m/"+th.channel+"/"+th.root, func() {
 		defer close(done)
 		delivered, err = a.onMessage(ctx, h, message{
 			team: th.team, channel: th.channel, ts: m.Timestamp, root: th.root, user: m.User, bot: m.BotID,
-			text: contents(m.Text, m.BotID, m.Attachments, func() []slackapi.Block { return m.Blocks.BlockSet }), files: m.Files, addressed: mentions(m.Text, a.self().user),
+			text: contents(m.Text, m.BotID, all, func() []slackapi.Block { return m.Blocks.BlockSet }), files: m.Files, attachments: all, addressed: mentions(m.Text, a.self().user),
 		})
 	})
 	if !taken {

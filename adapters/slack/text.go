@@ -4,8 +4,6 @@ import (
 	"context"
 	"regexp"
 	"strings"
-
-	slackapi "github.com/slack-go/slack"
 )
 
 // entity is what Slack writes for mentions, links and dates in a message's
@@ -99,12 +97,15 @@ func mentions(text, user string) bool {
 
 // alertText is the text of a message from an alerting bot, which often stands
 // in its attachments alone.
-func alertText(text string, attachments []slackapi.Attachment) string {
+func alertText(text string, attachments []attachment) string {
 	parts := []string{}
 	if text != "" {
 		parts = append(parts, text)
 	}
 	for _, a := range attachments {
+		if a.forwarded() {
+			continue
+		}
 		for _, s := range []string{a.Pretext, a.Title, a.Text} {
 			if s != "" {
 				parts = append(parts, s)

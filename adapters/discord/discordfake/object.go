@@ -264,6 +264,19 @@ func (s *Server) messageJSON(m *message, content bool) object {
 			out["referenced_message"] = to
 		}
 	}
+	if f := m.forwarded; f != nil {
+		// The snapshot has a part of the message alone, without who wrote it (docs: "Message Snapshot Object"). Discord's
+		// type is 1 (docs: "Message Reference Types"), which its published schema doesn't have.
+		whole, part := s.messageJSON(f, content), object{}
+		for _, name := range []string{"type", "content", "embeds", "attachments", "timestamp", "edited_timestamp", "flags", "mentions", "mention_roles", "components"} {
+			part[name] = whole[name]
+		}
+		ref := object{"type": 0, "channel_id": f.Channel, "message_id": f.ID}
+		if f.Guild != "" {
+			ref["guild_id"] = f.Guild
+		}
+		out["message_reference"], out["message_snapshots"] = ref, []any{object{"message": part}}
+	}
 	if m.inter != nil && m.Interaction != "" {
 		out["webhook_id"] = s.cfg.AppID
 		out["interaction_metadata"] = s.interactionMetadata(m.inter)

@@ -31,6 +31,21 @@ func (s *Server) Reply(user, channelID, to string, ping bool, text string) (stri
 	return s.say(user, channelID, to, ping, text, nil)
 }
 
+// Forward lets a person forward a message to another channel.
+func (s *Server) Forward(user, channelID, fromID, messageID string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, from := s.channels[channelID], s.channels[fromID]
+	if c == nil || from == nil || from.live(messageID) == nil || !s.can(c, user, PermViewChannel|PermSendMessages) || !s.can(from, user, PermViewChannel) {
+		return "", forbidden("%s can't forward %s from %s to %s", user, messageID, fromID, channelID)
+	}
+	seen := *from.msgs[messageID]
+	m := &message{Message: Message{Author: user}, forwarded: &seen}
+	s.put(c, m)
+	s.created(c, m)
+	return m.ID, nil
+}
+
 func (s *Server) say(user, channelID, to string, ping bool, text string, files []Upload) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

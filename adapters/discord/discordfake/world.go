@@ -171,6 +171,7 @@ type message struct {
 	created    time.Time
 	inter      *interaction
 	deleted    bool
+	forwarded  *message // as it was when it was forwarded
 }
 
 type file struct {

@@ -75,14 +75,14 @@ func decode(kind string, raw []byte) (event any, key string, err error) {
 // The fields of a message that are read: those without which it is none, and those
 // that may be left out, of which each entry is looked at by itself.
 var (
-	requiredFields = []string{"id", "channel_id", "guild_id", "author", "member", "webhook_id", "type", "content", "mentions", "attachments", "edited_timestamp"}
+	requiredFields = []string{"id", "channel_id", "guild_id", "author", "member", "webhook_id", "type", "content", "mentions", "attachments", "timestamp", "edited_timestamp"}
 	optionalFields = []string{"embeds", "components", "sticker_items"}
 )
 
 // knownParts is a message without what nobody reads, such as the message that it
 // replies to, and without the parts that discordgo does not know: Discord adds
-// kinds of components, and what somebody said does not depend on them. What is no
-// object stays as it is.
+// kinds of components, and what somebody said does not depend on them. A message that is
+// forwarded is looked at likewise. What is no object stays as it is.
 func knownParts(raw json.RawMessage) json.RawMessage {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil || all == nil {
@@ -107,6 +107,18 @@ func knownParts(raw json.RawMessage) json.RawMessage {
 		if known != nil {
 			out[name] = encoded(known)
 		}
+	}
+	var snapshots, seen []map[string]json.RawMessage
+	if json.Unmarshal(all["message_snapshots"], &snapshots) == nil {
+		for _, s := range snapshots {
+			kept := map[string]json.RawMessage{"message": knownParts(s["message"])}
+			if decodes("message_snapshots", encoded(kept)) {
+				seen = append(seen, kept)
+			}
+		}
+	}
+	if seen != nil {
+		out["message_snapshots"] = encoded(seen)
 	}
 	var ref discordgo.MessageReference
 	if json.Unmarshal(all["message_reference"], &ref) == nil && ref.MessageID != "" {

@@ -20,6 +20,8 @@ type Message struct {
 	User, Channel, Thread, Text string
 	// Files are ids from AddFile; with files the subtype is file_share.
 	Files []string
+	// Attachments are those of a message that forwards others, as JSON.
+	Attachments json.RawMessage
 	// Subtype and BotID make it a message of another kind or of another bot. ClientMsgID is made up when it is empty.
 	Subtype, BotID, ClientMsgID string
 	// Mention sends an app_mention event for the same message as well. It is not derived from the text, so that a test can ask for
@@ -179,7 +181,7 @@ func (s *Server) Say(ctx context.Context, in Message) (ts string, err error) {
 			s.mu.Unlock()
 			return "", fmt.Errorf("slackfake: there is no thread %s in %s", in.Thread, in.Channel)
 		}
-		m = &message{Msg: Msg{TS: in.TS, User: in.User, BotID: in.BotID, Subtype: in.Subtype, Text: in.Text}, clientMsgID: in.ClientMsgID}
+		m = &message{Msg: Msg{TS: in.TS, User: in.User, BotID: in.BotID, Subtype: in.Subtype, Text: in.Text, Attachments: in.Attachments}, clientMsgID: in.ClientMsgID}
 		if m.clientMsgID == "" && in.BotID == "" {
 			m.clientMsgID = secretToken()
 		}

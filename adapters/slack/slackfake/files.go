@@ -56,6 +56,16 @@ func (s *Server) newFile(name, mimetype string, size int) *file {
 	return f
 }
 
+// FileURL is a file's url_private.
+func (s *Server) FileURL(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.files[id]; f != nil {
+		return f.URL
+	}
+	return ""
+}
+
 // FileContent returns the bytes of a file, nil when it is unknown or was not uploaded.
 func (s *Server) FileContent(id string) []byte {
 	s.mu.Lock()
