@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,16 +13,18 @@ import (
 
 // Problem is what is known of one problem, or of a list of several.
 type Problem struct {
-	ID      string
-	Title   string // foreign text
-	Source  string // "" for a list
-	Firing  bool
-	Since   time.Time
-	Heard   time.Time     // the last notice
-	Notices int           // since it began
-	Thread  chat.ThreadID // "" while it has none
-	Quiet   time.Time     // until when nothing is said of it; zero is said
-	QuietBy string
+	ID     string
+	Title  string // foreign text
+	Source string // "" for a list
+	// Severity is what the sender calls it, such as "critical"; "" is not said.
+	Severity string
+	Firing   bool
+	Since    time.Time
+	Heard    time.Time     // the last notice
+	Notices  int           // since it began
+	Thread   chat.ThreadID // "" while it has none
+	Quiet    time.Time     // until when nothing is said of it; zero is said
+	QuietBy  string
 	// Listed: it shares the thread of a list, which is another entry here.
 	Listed bool
 }
@@ -41,6 +44,7 @@ func (in *Intake) Problems(ctx context.Context) ([]Problem, error) {
 			}
 			if !g.isList() {
 				p.Source = g.Last.Notice.Source.Name()
+				p.Severity = cmp.Or(g.Last.Notice.Labels["severity"], g.Last.Notice.Labels["priority"])
 			}
 			if g.Quiet.After(now) {
 				p.Quiet, p.QuietBy = g.Quiet, g.QuietBy

@@ -51,14 +51,17 @@ func (b *Bot) newHandover() handover.Desk {
 		Log:     b.log.With("part", "handover"), Now: time.Now,
 	}
 	if len(b.file.Alerts.Hooks) > 0 {
-		c.Problems = func(ctx context.Context) ([]alerts.Problem, error) {
-			if b.intake == nil { // not served yet
-				return nil, nil
-			}
-			return b.intake.Problems(ctx)
-		}
+		c.Problems = b.problems
 	}
 	return handover.New(c)
+}
+
+// problems are those that alerts told of.
+func (b *Bot) problems(ctx context.Context) ([]alerts.Problem, error) {
+	if b.intake == nil { // not served yet, or there are no hooks
+		return nil, nil
+	}
+	return b.intake.Problems(ctx)
 }
 
 // onCallAges are how old the answers about who is on call are, by schedule.

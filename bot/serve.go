@@ -28,6 +28,8 @@ import (
 type Serving struct {
 	Listen   string // of the console; "" is the environment's, or the default
 	Examples []string
+	// SignIn is how to get a link that signs in, as markup; "" is the command that makes one.
+	SignIn string
 	// Ready is called with the console's address once it takes messages; nil is not.
 	Ready func(base string)
 	// Reload has the file read again; nil never has.
@@ -41,7 +43,7 @@ func (b *Bot) Run(ctx context.Context, s Serving) error {
 		return err
 	}
 	b.console.CheckOrigin()
-	mux, serveMetrics, err := b.front(ctx, base, s.Examples)
+	mux, serveMetrics, err := b.front(ctx, base, s)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -98,8 +100,8 @@ func (b *Bot) Run(ctx context.Context, s Serving) error {
 }
 
 // front makes what is served on the console's address.
-func (b *Bot) front(ctx context.Context, base string, examples []string) (mux *http.ServeMux, serveMetrics func(context.Context) error, err error) {
-	if b.web, err = console.New(b.console, base, examples); err != nil {
+func (b *Bot) front(ctx context.Context, base string, s Serving) (mux *http.ServeMux, serveMetrics func(context.Context) error, err error) {
+	if b.web, err = console.New(b.console, base, s.SignIn, s.Examples); err != nil {
 		return nil, nil, err
 	}
 	b.networks.Add(b.web)

@@ -482,6 +482,19 @@ type Home struct {
 	Running []HomeCard // approved, and not ended
 	Busy    []Busy     // other threads in which something goes on
 	Changes []HomeCard // that ran lately, the newest first
+	Alerts  []Firing   // problems that alerts told of and that go on, the worst first
+	OnCall  []string   // who is on call now, as in "Bob, primary until 08:00 UTC"
+}
+
+// Firing is a problem that an alert told of and that goes on.
+type Firing struct {
+	ID       string    `json:"id"` // in the list of alerts
+	Title    string    `json:"title"`
+	Severity string    `json:"severity,omitempty"` // in the sender's words
+	Source   string    `json:"source,omitempty"`
+	Since    time.Time `json:"since"`
+	Thread   ThreadID  `json:"thread,omitempty"` // where the person may read it
+	Silenced bool      `json:"silenced,omitempty"`
 }
 
 // HomeCard is a card away from its thread.
@@ -490,6 +503,9 @@ type HomeCard struct {
 	Thread ThreadID  `json:"thread"`
 	At     time.Time `json:"at"` // when it was asked, or ended
 	Card   Card      `json:"card"`
+	// Not says why the person can't approve it, and Glass that they may break glass for it.
+	Not   string `json:"not,omitempty"`
+	Glass bool   `json:"glass,omitempty"`
 }
 
 // Session is a managed terminal session.

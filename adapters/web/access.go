@@ -33,6 +33,8 @@ const (
 	byLink  = "link"
 	byOIDC  = "oidc"
 	byWatch = "watch link"
+	// byPasskey is a passkey that its owner's device has proved to have.
+	byPasskey = "passkey"
 )
 
 // Access is one thing that happened at the console's door.
@@ -42,7 +44,7 @@ type Access struct {
 	// empty where nobody proved a name: most refusals, uses of a link, and links
 	// that were over.
 	Name    string    `json:"name,omitempty"`
-	How     string    `json:"how,omitempty"` // "link" (a sign-in code), "oidc" or "watch link"
+	How     string    `json:"how,omitempty"` // "link" (a sign-in code), "oidc", "passkey" or "watch link"
 	Address string    `json:"address"`       // where the request came from, see [Config.Proxies]
 	Agent   string    `json:"agent,omitempty"`
 	Note    string    `json:"note,omitempty"` // more, for people: at most a sentence

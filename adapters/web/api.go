@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -35,7 +36,9 @@ func (a *Adapter) Handler() http.Handler {
 		}
 	}
 	mux.Handle("POST /api/logout", a.leaving(a.logout))
-	mux.Handle("POST /api/logout-everywhere", a.leaving(a.logoutEverywhere))
+	mux.Handle("POST /api/logout-everywhere", a.leaving(personally(a.logoutEverywhere)))
+	mux.Handle("GET /api/sessions", a.leaving(personally(a.listSessions)))
+	mux.Handle("POST /api/sessions/{id}/end", a.leaving(personally(a.endSession)))
 	mux.Handle("GET /api/me", a.signed(mayRead, a.me))
 	mux.Handle("GET /api/tokens", a.signed(mayWrite, a.listTokens))
 	mux.Handle("POST /api/tokens", a.signed(mayWrite, a.makeToken))
@@ -77,6 +80,7 @@ func (a *Adapter) Handler() http.Handler {
 		mux.Handle("POST /api/notifications/devices/{id}/end", a.signed(mayWrite, a.endDevice))
 	}
 	if a.passkeys != nil {
+		mux.HandleFunc("POST /api/login/begin", a.beginLogin)
 		mux.Handle("GET /api/passkeys", a.signed(mayKeys, a.listPasskeys))
 		mux.Handle("POST /api/passkeys", a.signed(mayKeys, a.addPasskey))
 		mux.Handle("POST /api/passkeys/begin", a.signed(mayKeys, a.beginPasskey))
@@ -189,6 +193,16 @@ func (a *Adapter) mayPost(w http.ResponseWriter, r *http.Request, s *session) bo
 	return true
 }
 
+// beginLogin gives what a passkey signs to sign its owner in.
+func (a *Adapter) beginLogin(w http.ResponseWriter, r *http.Request) {
+	if !a.mayPost(w, r, nil) {
+		return
+	}
+	code := LoginCode(a.key, keyMark, a.now())
+	site, challenge := a.passkeys.SignInSite(code)
+	answer(w, http.StatusOK, map[string]any{"code": code, "site": site, "challenge": base64.RawURLEncoding.EncodeToString(challenge)})
+}
+
 func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 	if !a.mayPost(w, r, nil) {
 		return
@@ -199,9 +213,14 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 		// Page is a secret that the page makes for itself. The session is then open
 		// only to requests that bring it.
 		Page string `json:"page"`
+		// Response is what a passkey's device has answered to the code.
+		Response json.RawMessage `json:"response"`
 	}
 	if !read(w, r, &body) {
 		return
+	}
+	if a.passkeys == nil {
+		body.Response = nil
 	}
 	// Only those who have no right code are counted: whoever guesses must not lock out
 	// everybody behind the same address.
@@ -218,16 +237,22 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 		}
 		page = pageDigest(body.Page)
 	}
-	user, token, err := a.redeem(r.Context(), v, body.Code, page)
+	row, token, err := a.redeem(r.Context(), v, body.Code, body.Response, page)
 	if err == nil {
-		a.log.InfoContext(r.Context(), "a person signed in", "user", userID(user), "how", byLink)
-		http.SetCookie(w, a.cookie(r, sessionCookie, token, a.absolute, http.SameSiteStrictMode))
+		a.log.InfoContext(r.Context(), "a person signed in", "user", userID(row.User), "how", row.How)
+		http.SetCookie(w, a.cookie(r, sessionCookie, token, row.Expires.Sub(row.Begun), http.SameSiteStrictMode))
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
 	status := http.StatusForbidden
 	var sentence, why string
+	said, isKey := errors.AsType[RefusalError](err)
 	switch {
+	case isKey && !a.logins.allow(neighbourhood(v.address)):
+		status, sentence, why = http.StatusTooManyRequests, sayTooManyTries, "too many attempts"
+		w.Header().Set("Retry-After", "60")
+	case isKey:
+		sentence, why = string(said), string(said)
 	case errors.Is(err, errForged):
 		sentence, why = sayBadCode, "no valid code"
 	case errors.Is(err, errExpired):
@@ -243,10 +268,10 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 		a.failStore(r.Context(), w, err)
 		return
 	}
-	if !validName(user) {
-		user = ""
+	if !validName(row.User) {
+		row.User = ""
 	}
-	a.recordRefusal(r.Context(), v, user, byLink, why)
+	a.recordRefusal(r.Context(), v, row.User, row.How, why)
 	fail(w, status, sentence)
 }
 
@@ -584,15 +609,13 @@ func fail(w http.ResponseWriter, status int, sentence string) {
 	answer(w, status, map[string]string{"error": sentence})
 }
 
-// failPage is fail for somebody who typed an address: plain text.
-func failPage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
+// failPage is fail for somebody who typed an address: a page, with a link to where they can go on.
+func (a *Adapter) failPage(w http.ResponseWriter, r *http.Request, status int, sentence, to, link string) {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		fail(w, status, sentence)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, sentence+"\n") //nolint:gosec // plain text under nosniff; who has gone needs no answer
+	a.page(w, status, http.StatusText(status), sentence, to, link)
 }
 
 func failForeign(w http.ResponseWriter, origin string) {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -77,13 +78,17 @@ func pageParts(cfg Config) *strings.Replacer {
 	if cfg.OIDC != nil {
 		signIn = `<a id="oidc" class="button primary" href="/oidc/start?page">` + html.EscapeString(cfg.OIDCLabel) + `</a>`
 	}
-	return strings.NewReplacer("{{title}}", html.EscapeString(cfg.Title), "{{examples}}", list.String(), "{{oidc}}", signIn)
+	passkey := ""
+	if cfg.Passkeys != nil {
+		passkey = `<button id="passkey-login" class="button primary" type="button" hidden>Sign in with a passkey</button>`
+	}
+	return strings.NewReplacer("{{passkey}}", passkey, "{{signin}}", cmp.Or(cfg.SignIn, saySignInHow), "{{title}}", html.EscapeString(cfg.Title), "{{examples}}", list.String(), "{{oidc}}", signIn)
 }
 
 func (a *Adapter) serveAsset(w http.ResponseWriter, r *http.Request) {
 	f, ok := a.assets[r.URL.Path]
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
-		failPage(w, r, http.StatusNotFound, sayNoPage)
+		a.failPage(w, r, http.StatusNotFound, sayNoPage, "/", sayToConsole)
 		return
 	}
 	h := w.Header()

@@ -61,9 +61,11 @@
 // shares. Who came through the provider brings their groups, as they were then, to
 // each message and click, so that policies can name them.
 //
-// A session ends at the latest after [Config.Absolute], earlier when nothing comes
-// from the browser for [Config.Idle], at once by signing out (here or everywhere),
-// and when its name is struck off. Its cookie's name has the prefix __Host- when
+// With [Config.Passkeys] a person's confirmed passkey signs them in, too: the page gets a code as of
+// a link, for nobody's name, and the device signs it. Such a session lasts thirty days, and only as long
+// as the passkey is registered. Others end at the latest after [Config.Absolute], and earlier when nothing
+// comes from the browser for [Config.Idle]. Each ends at once by signing out (here, from another browser,
+// or everywhere), and when its name is struck off. Its cookie's name has the prefix __Host- when
 // the page is served over TLS. Sessions from before there were idle ends are over.
 //
 // Every POST carries the page's own Origin and a token bound to the session; the

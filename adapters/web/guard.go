@@ -33,7 +33,8 @@ func (a *Adapter) guard(next http.Handler) http.Handler {
 			h.Set("API-Version", apiVersion)
 		}
 		if !a.knownHost(r) {
-			failPage(w, r, http.StatusMisdirectedRequest, sayOtherName(a.properOrigin(r)))
+			to := a.properOrigin(r)
+			a.failPage(w, r, http.StatusMisdirectedRequest, sayOtherName(to), to, sayToConsole)
 			return
 		}
 		next.ServeHTTP(w, r)

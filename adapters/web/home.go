@@ -52,7 +52,13 @@ func (a *Adapter) home(w http.ResponseWriter, r *http.Request, s session) {
 	for _, b := range home.Busy {
 		doing = append(doing, busy{b.Thread, networkOf(b.Thread), shownText(b.Doing)})
 	}
+	firing := []chat.Firing{}
+	for _, f := range home.Alerts {
+		f.Title, f.Severity, f.Source = shownText(f.Title), shownText(f.Severity), shownText(f.Source)
+		firing = append(firing, f)
+	}
 	answer(w, http.StatusOK, map[string]any{
+		"alerts": firing, "oncall": append([]string{}, home.OnCall...),
 		"yours": cards(home.Yours), "others": cards(home.Others), "running": cards(home.Running), "changes": cards(home.Changes), "busy": doing,
 	})
 }

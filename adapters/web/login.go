@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -53,6 +54,9 @@ func PasskeyCode(key []byte, user string, now time.Time) string {
 	return LoginCode(key, user+inviteMark, now)
 }
 
+// keyMark is in place of a person in a code that a passkey signs to sign its owner in. No name has it.
+const keyMark = "\x00sign-in"
+
 // mac signs text for one purpose.
 func mac(key []byte, purpose, text string) []byte {
 	h := hmac.New(sha256.New, key)
@@ -93,21 +97,30 @@ func validName(name string) bool {
 	return strings.IndexFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-// redeem trades a code for a session's token. page is the digest of the page's key,
+// redeem trades a code for a session and its token: that of a link, or that which a passkey has
+// signed, with the device's response. page is the digest of the page's key,
 // nil for a program. The name is known as soon as the
 // code's signature is good.
-func (a *Adapter) redeem(ctx context.Context, v visitor, code string, page []byte) (user, token string, err error) {
+func (a *Adapter) redeem(ctx context.Context, v visitor, code string, response json.RawMessage, page []byte) (row sessionRow, token string, err error) {
 	now := a.now()
 	user, nonce, expires, err := readCode(a.key, code, now)
-	user, invited := strings.CutSuffix(user, inviteMark)
+	row = sessionRow{How: byLink, Page: page}
+	row.User, row.Invited = strings.CutSuffix(user, inviteMark)
 	if err != nil {
-		return user, "", err
+		return row, "", err
 	}
-	if user, err = CleanName(user); err != nil {
-		return "", "", errUnknown
-	}
-	if err := a.welcome(user, nil); err != nil {
-		return user, "", err
+	if response != nil {
+		row.How, row.User = byPasskey, ""
+		if user != keyMark {
+			return row, "", errForged
+		}
+	} else {
+		if row.User, err = CleanName(row.User); err != nil {
+			return row, "", errUnknown
+		}
+		if err := a.welcome(row.User, nil); err != nil {
+			return row, "", err
+		}
 	}
 	err = a.db.Update(ctx, func(tx store.Tx) error {
 		a.tidy(tx, v, now)
@@ -115,16 +128,21 @@ func (a *Adapter) redeem(ctx context.Context, v visitor, code string, page []byt
 		if _, used := tx.Get(key); used {
 			return errUsed
 		}
-		store.Save(tx, key, codeRow{Expires: expires.UTC()})
-		token = a.begin(tx, v, user, nil, byLink, page, now)
-		if invited {
-			row, _ := store.Load[sessionRow](tx, sessionKey(token))
-			row.Invited = true
-			store.Save(tx, sessionKey(token), row)
+		if response != nil {
+			k, err := a.passkeys.SignedIn(tx, code, response)
+			if err != nil {
+				return err
+			}
+			row.User, row.Passkey, row.Expires = k.Owner, k.ID, now.Add(keyLife).UTC()
+			if err := a.welcome(row.User, nil); err != nil {
+				return err
+			}
 		}
+		store.Save(tx, key, codeRow{Expires: expires.UTC()})
+		token, row = a.begin(tx, v, row, now)
 		return nil
 	})
-	return user, token, err
+	return row, token, err
 }
 
 // welcome tells whether somebody who has proved a name may sign in.

@@ -27,6 +27,13 @@ type Passkeys interface {
 	ConfirmPasskey(ctx context.Context, user string, groups []string, signed chat.Signed) (Passkey, error)
 	// EndPasskey removes one of the person's own.
 	EndPasskey(ctx context.Context, user, id string) error
+	// SignInSite is the host that signs people in with passkeys, and what their device signs there
+	// for a text that is good once.
+	SignInSite(once string) (site string, challenge []byte)
+	// SignedIn returns the confirmed passkey with which a device has signed that.
+	SignedIn(tx store.Tx, once string, response json.RawMessage) (Passkey, error)
+	// Stands reports whether a person's passkey is registered still, and confirmed.
+	Stands(tx store.Tx, user, id string) bool
 }
 
 // RefusalError is a sentence for the person who asked for what can't be done.
@@ -145,9 +152,10 @@ func (a *Adapter) confirmPasskey(w http.ResponseWriter, r *http.Request, s sessi
 }
 
 func (a *Adapter) endPasskey(w http.ResponseWriter, r *http.Request, s session) {
-	if err := a.passkeys.EndPasskey(r.Context(), s.user, r.PathValue("id")); err != nil {
+	id := r.PathValue("id")
+	if err := a.passkeys.EndPasskey(r.Context(), s.user, id); err != nil {
 		a.failPasskey(w, r, err)
 		return
 	}
-	w.WriteHeader(http.StatusNoContent)
+	a.endSessions(w, r, s, "their passkey was removed", func(_ []byte, row sessionRow) bool { return row.Passkey == id })
 }

@@ -15,7 +15,7 @@ const (
 	sayBadClick = "The page didn't say which button you pressed. Reload it and press the button again."
 	sayTooFast  = "Too many requests. Wait a few seconds and try again."
 	sayNoAnswer = "The bot couldn't write its answer. Reload the page."
-	sayNoPage   = "There is no such page. Go back to the console's home page."
+	sayNoPage   = "There is no such page here."
 
 	// Messages and decisions.
 	sayEmpty       = "The message is empty. Write something first."
@@ -54,6 +54,10 @@ const (
 	sayDiskFull    = "The bot's disk is full. Free some space, then try again."
 
 	// Signing in.
+	sayNotSignedIn   = "You aren't signed in"
+	sayToSignIn      = "Back to the sign-in page"
+	sayToConsole     = "Go to the console"
+	saySignInHow     = "To get a sign-in link, run <code>countersign login NAME</code> on the bot’s machine, or ask somebody who can. It works once, within ten minutes."
 	saySignIn        = "You aren't signed in. Open a new sign-in link."
 	saySignInAgain   = "You aren't signed in. Sign in again, or open a new sign-in link."
 	saySessionOver   = "Your session has ended. Sign in again."

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/base64"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 )
 
 const (
+	// keyLife is how long a browser stays signed in with a passkey, however long it sleeps.
+	keyLife         = 30 * 24 * time.Hour
 	defaultIdle     = 2 * time.Hour
 	defaultAbsolute = 12 * time.Hour
 	leastLife       = time.Minute // an open page in the background asks about once a minute
@@ -47,6 +50,8 @@ type sessionRow struct {
 	// request, so that the cookie alone is worth nothing. Empty: a program signed in,
 	// which sends its cookies nowhere else.
 	Page []byte `json:"page,omitempty"`
+	// Passkey is the id of the passkey that signed its person in; the session ends with it.
+	Passkey string `json:"passkey,omitempty"`
 	// Invited: the operator's link lets its person register one passkey that nobody confirms.
 	Invited bool `json:"invited,omitempty"`
 }
@@ -57,22 +62,24 @@ func pageDigest(key string) []byte { return digest("page", key) }
 func (a *Adapter) over(row sessionRow, now time.Time) string {
 	switch {
 	case !now.Before(row.Expires):
-		return "the session was " + a.absolute.String() + " old"
-	case now.Sub(row.Seen) >= a.idle:
+		return "the session was " + row.Expires.Sub(row.Begun).String() + " old"
+	case row.Passkey == "" && now.Sub(row.Seen) >= a.idle:
 		return "nothing came from it for " + a.idle.String()
 	default:
 		return ""
 	}
 }
 
-// begin makes a session, in tx.
-func (a *Adapter) begin(tx store.Tx, v visitor, name string, groups []string, how string, page []byte, now time.Time) (token string) {
+// begin makes a session of row, in tx.
+func (a *Adapter) begin(tx store.Tx, v visitor, row sessionRow, now time.Time) (token string, begun sessionRow) {
 	token = secret()
-	store.Save(tx, sessionKey(token), sessionRow{
-		User: name, Groups: groups, How: how, Begun: now.UTC(), Seen: now.UTC(), Expires: now.Add(a.absolute).UTC(), From: v.address, Agent: v.agent, Page: page,
-	})
-	a.record(tx, v, Access{What: SignedIn, Name: name, How: how})
-	return token
+	row.Begun, row.Seen, row.From, row.Agent = now.UTC(), now.UTC(), v.address, v.agent
+	if row.Expires.IsZero() {
+		row.Expires = now.Add(a.absolute).UTC()
+	}
+	store.Save(tx, sessionKey(token), row)
+	a.record(tx, v, Access{What: SignedIn, Name: row.User, How: row.How})
+	return token, row
 }
 
 // tidy deletes what is over: sessions, used codes and watch links. Each sign-in
@@ -163,6 +170,7 @@ func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, 
 	key := sessionKey(c.Value)
 	err = a.db.View(ctx, func(tx store.Tx) error {
 		row, ok = store.Load[sessionRow](tx, key)
+		ok = ok && (row.Passkey == "" || a.passkeys != nil && a.passkeys.Stands(tx, row.User, row.Passkey))
 		return nil
 	})
 	now := a.now()
@@ -214,30 +222,79 @@ func (a *Adapter) seen(ctx context.Context, s session) {
 
 // logout ends the session of this browser.
 func (a *Adapter) logout(w http.ResponseWriter, r *http.Request, s session) {
-	a.endSessions(w, r, s, "", func(tx store.Tx, end func(key []byte, row sessionRow)) {
-		if row, ok := store.Load[sessionRow](tx, []byte(s.id)); ok {
-			end([]byte(s.id), row)
-		}
-	})
+	a.endSessions(w, r, s, "", func(key []byte, _ sessionRow) bool { return string(key) == s.id })
 }
 
-// logoutEverywhere ends all sessions and tokens of this person. A token, which can be for one program, can't.
-func (a *Adapter) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) {
-	if s.program {
-		fail(w, http.StatusForbidden, sayNoProgram)
+// shownSession is a session as its person sees it.
+type shownSession struct {
+	ID      string    `json:"id"`
+	Agent   string    `json:"agent"`
+	From    string    `json:"from"`
+	How     string    `json:"how"`
+	Begun   time.Time `json:"begun"`
+	Seen    time.Time `json:"seen"`
+	Expires time.Time `json:"expires"`
+	Here    bool      `json:"here,omitempty"` // the one that asks
+}
+
+func sessionID(key []byte) string { return short(digest("session id", string(key))) }
+
+// listSessions tells a person where they are signed in.
+func (a *Adapter) listSessions(w http.ResponseWriter, r *http.Request, s session) {
+	out := []shownSession{}
+	err := a.db.View(r.Context(), func(tx store.Tx) error {
+		out = out[:0]
+		for k, row := range sessionsOf(tx, s.user) {
+			if a.over(row, a.now()) == "" {
+				out = append(out, shownSession{sessionID(k), shownText(row.Agent), row.From, row.How, row.Begun, row.Seen, row.Expires, string(k) == s.id})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		a.failStore(r.Context(), w, err)
 		return
 	}
-	a.endSessions(w, r, s, "everywhere", func(tx store.Tx, end func(key []byte, row sessionRow)) {
-		endDevices(tx, s.user)
+	slices.SortFunc(out, func(x, y shownSession) int { return y.Seen.Compare(x.Seen) })
+	answer(w, http.StatusOK, map[string]any{"sessions": out})
+}
+
+// endSession ends one of the person's sessions.
+func (a *Adapter) endSession(w http.ResponseWriter, r *http.Request, s session) {
+	a.endSessions(w, r, s, "from another browser", func(key []byte, _ sessionRow) bool { return sessionID(key) == r.PathValue("id") })
+}
+
+// sessionsOf yields the sessions of a person with their keys.
+func sessionsOf(tx store.Tx, user string) iter.Seq2[[]byte, sessionRow] {
+	return func(yield func([]byte, sessionRow) bool) {
 		from, to := store.Prefix(scheme, "session")
 		for k, raw := range tx.Scan(from, to) {
 			var row sessionRow
 			store.Decode(k, raw, &row)
-			if row.User == s.user {
-				end(k, row)
+			if row.User == user && !yield(k, row) {
+				return
 			}
 		}
-	})
+	}
+}
+
+// logoutEverywhere ends all sessions and tokens of this person. A token, which can be for one program, can't.
+func (a *Adapter) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) {
+	a.endSessions(w, r, s, everywhere, func([]byte, sessionRow) bool { return true })
+}
+
+// everywhere notes that all of somebody's sessions were ended, and their tokens and notifications.
+const everywhere = "everywhere"
+
+// personally is for what a token, which can be for one program, can't do.
+func personally(next func(http.ResponseWriter, *http.Request, session)) func(http.ResponseWriter, *http.Request, session) {
+	return func(w http.ResponseWriter, r *http.Request, s session) {
+		if s.program {
+			fail(w, http.StatusForbidden, sayNoProgram)
+			return
+		}
+		next(w, r, s)
+	}
 }
 
 // Recheck ends the sessions and tokens of people whom [Config.Users] gives no role any more, the
@@ -289,19 +346,23 @@ func (a *Adapter) Recheck(ctx context.Context) error {
 	return nil
 }
 
-func (a *Adapter) endSessions(w http.ResponseWriter, r *http.Request, s session, note string, pick func(tx store.Tx, end func(key []byte, row sessionRow))) {
+// endSessions ends those of the person's sessions that pick selects, and answers the request.
+func (a *Adapter) endSessions(w http.ResponseWriter, r *http.Request, s session, note string, pick func(key []byte, row sessionRow) bool) {
 	v := a.visitor(r)
 	var ended []string
 	err := a.db.Update(r.Context(), func(tx store.Tx) error {
 		ended = ended[:0]
-		if note != "" {
+		if note == everywhere {
 			ended = a.endTokens(tx, v, s.user, s.how, func([]byte, tokenRow) bool { return true })
+			endDevices(tx, s.user)
 		}
-		pick(tx, func(key []byte, row sessionRow) {
-			tx.Delete(key)
-			a.record(tx, v, Access{What: SignedOut, Name: row.User, How: row.How, Note: note})
-			ended = append(ended, string(key))
-		})
+		for key, row := range sessionsOf(tx, s.user) {
+			if pick(key, row) {
+				tx.Delete(key)
+				a.record(tx, v, Access{What: SignedOut, Name: row.User, How: row.How, Note: note})
+				ended = append(ended, string(key))
+			}
+		}
 		a.tell(tx, "") // streams at other replicas end too
 		return nil
 	})
@@ -312,8 +373,12 @@ func (a *Adapter) endSessions(w http.ResponseWriter, r *http.Request, s session,
 	for _, id := range ended {
 		a.streams.end(id)
 	}
-	a.log.InfoContext(r.Context(), "a person signed out", "user", userID(s.user), "sessions", len(ended))
-	http.SetCookie(w, a.cookie(r, sessionCookie, "", -time.Second, http.SameSiteStrictMode))
+	if len(ended) > 0 {
+		a.log.InfoContext(r.Context(), "a person signed out", "user", userID(s.user), "sessions", len(ended))
+	}
+	if slices.Contains(ended, s.id) {
+		http.SetCookie(w, a.cookie(r, sessionCookie, "", -time.Second, http.SameSiteStrictMode))
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 

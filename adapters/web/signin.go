@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -146,7 +145,7 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		vouch(tx, name, groups, now)
-		token = a.begin(tx, v, name, groups, byOIDC, page, now)
+		token, _ = a.begin(tx, v, sessionRow{User: name, Groups: groups, How: byOIDC, Page: page}, now)
 		return nil
 	})
 	if err != nil {
@@ -199,12 +198,21 @@ func (a *Adapter) failSignIn(w http.ResponseWriter, r *http.Request, v visitor, 
 	a.refusalPage(w, status, sentence)
 }
 
-// refusalPage is a page with one sentence and the way back.
+// refusalPage says why somebody isn't signed in, with the way back.
 func (a *Adapter) refusalPage(w http.ResponseWriter, status int, sentence string) {
+	a.page(w, status, sayNotSignedIn, sentence, "/", sayToSignIn)
+}
+
+// page is a page with one sentence and a link.
+func (a *Adapter) page(w http.ResponseWriter, status int, heading, sentence, to, link string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(bytes.ReplaceAll(a.refused, []byte("{{says}}"), []byte(html.EscapeString(sentence)))) // who has gone needs no answer
+	parts := []string{"{{heading}}", heading, "{{says}}", sentence, "{{to}}", to, "{{link}}", link}
+	for i := 1; i < len(parts); i += 2 {
+		parts[i] = html.EscapeString(parts[i])
+	}
+	_, _ = strings.NewReplacer(parts...).WriteString(w, string(a.refused)) // who has gone needs no answer
 }
 
 // seal encrypts a flight for the browser to keep.

@@ -148,7 +148,9 @@ type Config struct {
 	// second for one key, and once more for each that is left when it ends. Nil:
 	// pages show the progress of the replica that serves them.
 	Share func(thread string, p chat.Progress)
-	Title string // the bot's name on the page; default "Countersign"
+	// SignIn is how to get a sign-in link, as markup; "" is the command that makes one.
+	SignIn string
+	Title  string // the bot's name on the page; default "Countersign"
 	// Examples are first messages that the empty page offers; nil offers a few
 	// common ones.
 	Examples []string

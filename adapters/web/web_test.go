@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -142,7 +143,7 @@ func newRigOn(t *testing.T, db store.DB, c *clock, options ...option) *rig {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>", Desk: &stage{}, Push: push, Passkeys: drawer{db}, Lists: &register{},
+		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>", Desk: &stage{}, Push: push, Passkeys: drawer{db: db}, Lists: &register{},
 		Users: members("you", "ann", `<img src=x onerror=alert(1)>`),
 	}
 	for _, o := range options {
@@ -210,8 +211,10 @@ type reply struct {
 
 func (a reply) sentence(t *testing.T) string {
 	t.Helper()
-	if strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") {
-		return strings.TrimSpace(string(a.body))
+	if strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
+		_, says, _ := strings.Cut(string(a.body), `<p id="says">`)
+		says, _, _ = strings.Cut(says, "</p>")
+		return html.UnescapeString(says)
 	}
 	var e struct {
 		Error string `json:"error"`

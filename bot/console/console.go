@@ -125,16 +125,17 @@ const (
 	actsPerSecond = 2
 )
 
-// New returns the web console that is served at base, and offers examples to who has no
+// New returns the web console that is served at base. It says signIn to who isn't signed in ("" is
+// the command that makes a link), and offers examples to who has no
 // thread yet.
-func New(c Config, base string, examples []string) (*web.Adapter, error) {
+func New(c Config, base, signIn string, examples []string) (*web.Adapter, error) {
 	proxies, err := c.Web.ProxyPrefixes(c.File)
 	if err != nil {
 		return nil, err
 	}
 	trail := audit.Trail{Redact: c.Redact, Tell: c.Tell}
 	cfg := web.Config{
-		DB: c.DB, Key: c.Key, Desk: c.Desk, Lists: c.Lists, Redact: c.Redact, Title: "Countersign", Examples: examples, Outputs: c.Outputs, Calls: c.Calls, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
+		DB: c.DB, Key: c.Key, Desk: c.Desk, Lists: c.Lists, Redact: c.Redact, Title: "Countersign", SignIn: signIn, Examples: examples, Outputs: c.Outputs, Calls: c.Calls, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
 		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
 		Idle: c.Web.Idle, Absolute: c.Web.Session, Proxies: proxies, OIDCLabel: c.Web.OIDC.Label,
 		Users: func(name string, groups []string) web.Role { return Role(c.Rules(), name, groups) },

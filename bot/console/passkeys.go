@@ -173,6 +173,26 @@ func (p passkeys) ConfirmPasskey(ctx context.Context, user string, groups []stri
 	return out, err
 }
 
+// SignInSite implements web.Passkeys.
+func (p passkeys) SignInSite(once string) (site string, challenge []byte) {
+	return p.book.Site.ID, passkey.SignInChallenge(once)
+}
+
+// SignedIn implements web.Passkeys.
+func (p passkeys) SignedIn(tx store.Tx, once string, response json.RawMessage) (web.Passkey, error) {
+	k, err := p.book.SignIn(tx, once, response, p.now())
+	if err != nil {
+		return web.Passkey{}, refused(err)
+	}
+	return shown(k, false), nil
+}
+
+// Stands implements web.Passkeys.
+func (p passkeys) Stands(tx store.Tx, user, id string) bool {
+	k, ok := p.book.Get(tx, id)
+	return ok && k.Owner == owner(user) && k.Confirmed()
+}
+
 // EndPasskey implements web.Passkeys.
 func (p passkeys) EndPasskey(ctx context.Context, user, id string) error {
 	return p.db.Update(ctx, func(tx store.Tx) error {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +100,19 @@ func here(thread string, q chat.Inquiry) bool {
 // checked again when they cast it.
 func (c Commands) mayApprove(r approvals.Record, q chat.Inquiry) bool {
 	return c.Targets.Rules().Policy.Eligible(r.Require.Groups(), q.From, q.Groups) && (r.Require.RequesterMay || q.From.ID != r.Requester.ID)
+}
+
+// onCall says who is on call now, of the schedules that approve on some target.
+func (c Commands) onCall() (out []string) {
+	r := c.Targets.Rules()
+	for _, name := range slices.Sorted(maps.Keys(r.File.Targets)) {
+		for _, d := range r.Policy.Duties(r.File.Targets[name].Approvers) {
+			if s := d.String(); !slices.Contains(out, s) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
 }
 
 // oneLine is the first line of what an action does, short enough for a list.

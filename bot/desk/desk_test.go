@@ -11,6 +11,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/role"
 	"countersign/agent/workflow"
+	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/approvals/policy"
@@ -237,10 +238,17 @@ func TestNobodyIsToldOfPlacesThatTheyAreNotIn(t *testing.T) {
 
 func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 	x := targets(t)
+	began := time.Now().Add(-time.Hour)
+	firing := []alerts.Problem{
+		{ID: "over", Title: "over"}, {ID: "quiet", Title: "quiet", Firing: true, Severity: "critical", Quiet: time.Now().Add(time.Hour)},
+		{ID: "warn", Title: "warn", Firing: true, Severity: "warning", Since: time.Now(), Thread: "slack:T:C1:9"}, {ID: "listed", Firing: true, Listed: true},
+		{ID: "old", Title: "old", Firing: true, Severity: "Critical", Since: began, Thread: "web:3"}, {ID: "new", Title: "new", Firing: true, Severity: "critical", Since: time.Now()},
+	}
 	h := NewHome(
 		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
 		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
 		func(key string) string { return "last of " + key },
+		func(context.Context) ([]alerts.Problem, error) { return firing, nil },
 	)
 	now := time.Now()
 	open := func(id, thread string, by chat.UserID, state approvals.State, may ...bool) {
@@ -312,6 +320,22 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 		if y, o, r, c := ids(home.Yours), ids(home.Others), ids(home.Running), ids(home.Changes); y != tc.yours || o != tc.others || r != tc.running || c != tc.changes {
 			t.Errorf("%s: yours %q, others %q, running %q, changes %q", tc.rule, y, o, r, c)
 		}
+		var fires []string
+		for _, f := range home.Alerts {
+			fires = append(fires, f.ID+string(f.Thread))
+		}
+		want := "new oldweb:3 warn quiet" // the worst first, and no way into a channel of another network
+		if !tc.writes {
+			want = "new oldweb:3 quiet"
+		}
+		if got := strings.Join(fires, " "); got != want {
+			t.Errorf("%s: alerts %q, want %q", tc.rule, got, want)
+		}
+		for _, c := range home.Others {
+			if c.ID == "ownask" && tc.by.ID == eve.ID && c.Not != "You can't approve this: you requested it. Ask oncall." {
+				t.Errorf("%s: it says %q", tc.rule, c.Not)
+			}
+		}
 		for _, c := range home.Running {
 			if want := map[string]string{"ownrun": "last of approval/ownrun"}[c.ID]; c.Card.Last != want {
 				t.Errorf("%s: %s has the last line %q", tc.rule, c.ID, c.Card.Last)
@@ -326,6 +350,7 @@ func TestAProgramSeesARequestThatHasJustBeenFiled(t *testing.T) {
 	h := NewHome(
 		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
 		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") }, func(string) string { return "" },
+		func(context.Context) ([]alerts.Problem, error) { return nil, nil },
 	)
 	waiting := func() int {
 		t.Helper()
@@ -360,6 +385,7 @@ func TestAPlanRunsWhileItsStepsDo(t *testing.T) {
 		h := NewHome(
 			Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
 			func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") }, func(string) string { return "" },
+			func(context.Context) ([]alerts.Problem, error) { return nil, nil },
 		)
 		got, err := h.Home(t.Context(), chat.Inquiry{From: alice}, true)
 		if err != nil {

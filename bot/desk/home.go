@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/store"
 	"countersign/store/queue"
@@ -22,15 +23,16 @@ type Home struct {
 	commands Commands
 	card     func(store.Tx, approvals.Record) chat.Card
 	last     func(card string) string
+	problems func(context.Context) ([]alerts.Problem, error)
 
 	mu   sync.Mutex
 	seen scene
 }
 
 // NewHome returns a home. card gives the card of a request as it is now, and last the last line
-// that the call of a card has printed here, "" for none.
-func NewHome(c Commands, card func(store.Tx, approvals.Record) chat.Card, last func(card string) string) *Home {
-	return &Home{commands: c, card: card, last: last}
+// that the call of a card has printed here, "" for none; problems are those that alerts told of.
+func NewHome(c Commands, card func(store.Tx, approvals.Record) chat.Card, last func(card string) string, problems func(context.Context) ([]alerts.Problem, error)) *Home {
+	return &Home{commands: c, card: card, last: last, problems: problems}
 }
 
 const (
@@ -46,6 +48,7 @@ type scene struct {
 	at           time.Time
 	open, recent []shot
 	working      []string
+	firing       []alerts.Problem
 }
 
 // shot is a request with its card.
@@ -84,6 +87,12 @@ func (h *Home) look(ctx context.Context, fresh bool) (scene, error) {
 		if err != nil {
 			return scene{}, err
 		}
+		problems, err := h.problems(ctx)
+		if err != nil {
+			return scene{}, err
+		}
+		s.firing = slices.DeleteFunc(problems, func(p alerts.Problem) bool { return !p.Firing || p.Listed })
+		slices.SortStableFunc(s.firing, worse)
 		h.seen = s
 	}
 	return h.seen, nil
@@ -123,9 +132,13 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 					return !slices.Contains([]string{"approve", "grant", "deny"}, verb) // the gate takes no others from here
 				})
 			}
+			c.Glass = writes && !foreign(x.Thread) && h.commands.Targets.Rules().Policy.Eligible(x.Require.BreakGlass, q.From, q.Groups)
 			if mine {
 				out.Yours = append(out.Yours, c)
 			} else if ok {
+				if !foreign(x.Thread) {
+					c.Not = whyNot(x.Record, q.From.ID)
+				}
 				c.Card.Choose = nil
 				out.Others = append(out.Others, c)
 			}
@@ -146,10 +159,52 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 			out.Changes = append(out.Changes, c)
 		}
 	}
+	for _, p := range s.firing {
+		if p.Thread != "" && foreign(p.Thread) {
+			if p.Thread = ""; !writes {
+				continue
+			}
+		}
+		out.Alerts = append(out.Alerts, chat.Firing{ID: p.ID, Title: p.Title, Severity: p.Severity, Source: p.Source, Since: p.Since, Thread: p.Thread, Silenced: !p.Quiet.IsZero()})
+	}
+	out.OnCall = h.commands.onCall()
 	soonest := func(a, b chat.HomeCard) int { return a.Card.Expires.Compare(b.Card.Expires) }
 	slices.SortStableFunc(out.Yours, soonest)
 	slices.SortStableFunc(out.Others, soonest)
 	return out, nil
+}
+
+// severities are what senders call a problem, the worst first; what is none of them stands between
+// errors and warnings.
+var severities = []string{"critical", "page", "p1", "emergency", "fatal", "high", "error", "p2", "", "warning", "warn", "medium", "p3", "low", "info", "none", "p4", "p5"}
+
+// worse has silenced problems last, and else the worst first, of those the one that began last.
+func worse(a, b alerts.Problem) int {
+	rank := func(p alerts.Problem) int {
+		if i := slices.Index(severities, strings.ToLower(p.Severity)); i >= 0 {
+			return i
+		}
+		return slices.Index(severities, "")
+	}
+	if a.Quiet.IsZero() != b.Quiet.IsZero() {
+		if a.Quiet.IsZero() {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(rank(a)-rank(b), b.Since.Compare(a.Since))
+}
+
+// whyNot says why somebody can't approve a request that others can.
+func whyNot(r approvals.Record, who chat.UserID) string {
+	others := strings.Join(r.Require.Who(), " or ")
+	switch {
+	case voted(r, who):
+		return sayApprovedBefore
+	case who == r.Requester.ID && !r.Require.RequesterMay:
+		return sayOwnRequest(others)
+	}
+	return sayNotApprover(others)
 }
 
 // voted tells whether somebody's vote counts already.

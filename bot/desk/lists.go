@@ -70,7 +70,7 @@ func NewLists(h *Home, redact func(string) string, more ...Page) Lists {
 	l := Lists{home: h, redact: redact, now: time.Now}
 	l.pages = append([]Page{
 		{ID: "approvals", Title: "Approvals", About: sayApprovals, Columns: []string{"When", "What", "Risk", "Asked by", "Decision", "Outcome"}, Rows: l.approvals},
-		{ID: "terminals", Title: "Terminals", About: sayTerminals, Columns: []string{"Session", "Target", "Since", "Keyboard", "State"}, Rows: l.terminals},
+		{ID: "terminals", Title: "Terminals", About: sayTerminals, Columns: []string{"Conversation", "Session", "Target", "Since", "Keyboard", "State"}, Rows: l.terminals},
 		{ID: "targets", Title: "Targets", About: sayListTargets, Columns: []string{"Target", "Kind", "State", "Answers in", "Reads", "Approvers"}, Rows: l.targets},
 		{ID: "runbooks", Title: "Runbooks", About: sayRunbooks, Columns: []string{"Name", "What it does", "Inputs"}, Fields: func() []chat.Blank { return []chat.Blank{runbooksOf} }, Rows: l.runbooks},
 		{ID: "cost", Title: "Cost", About: sayCost, Columns: []string{"Day", "Cost", "Tokens"}, Fields: func() []chat.Blank { return []chat.Blank{costBy} }, Rows: l.cost},
@@ -242,9 +242,10 @@ func (l Lists) terminals(ctx context.Context, q chat.ListQuestion) (a Answer, er
 			if s.Lost {
 				state = "gone"
 			}
-			row := chat.Row{Cells: []chat.Cell{code(s.Name), text(m.Name), moment(s.Created), text(cmp.Or(s.Taken, "the bot")), text(state)}}
+			row := chat.Row{Cells: []chat.Cell{text(""), code(s.Name), text(m.Name), moment(s.Created), text(cmp.Or(s.Taken, "the bot")), text(state)}}
 			if id := chat.ThreadID(s.Thread); own(id, q) {
 				row.Thread = id
+				row.Cells[0] = text(s.Thread)
 				if !s.Lost {
 					row.Say, row.Do = fmt.Sprintf(sayEndSession, s.Name, m.Name), "End"
 				}
@@ -400,7 +401,7 @@ func (l Lists) cost(ctx context.Context, q chat.ListQuestion) (a Answer, err err
 func costRow(name string, sum spend.Sum) chat.Row {
 	cost := sum.Money.String()
 	if len(sum.Unpriced) > 0 {
-		cost += ", without " + strings.Join(sum.Unpriced, ", ")
+		cost += ", no price set for " + strings.Join(sum.Unpriced, ", ")
 	}
 	return chat.Row{Cells: []chat.Cell{text(name), text(cost), text(fmt.Sprint(sum.Tokens))}}
 }
@@ -443,10 +444,19 @@ func (l Lists) audit(ctx context.Context, q chat.ListQuestion) (Answer, error) {
 		if !own(row.Thread, q) {
 			what, row.Thread = text(""), ""
 		}
-		row.Cells = []chat.Cell{moment(line.At), text(e.What), text(who), text(e.Target), what}
+		row.Cells = []chat.Cell{moment(line.At), text(e.What), text(who), text(targetName(e.Target)), what}
 		rows = append(rows, row)
 	}
 	return Answer{Rows: rows, Note: note}, err
+}
+
+// targetName is what people call the target of an audit line, such as ssh:web-1#SHA256:...
+func targetName(id string) string {
+	name, _, _ := strings.Cut(id, "#")
+	if _, called, ok := strings.Cut(name, ":"); ok {
+		return called
+	}
+	return name
 }
 
 // oneLineOf is the first line of a text, short enough for a list.

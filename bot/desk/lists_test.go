@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/spend"
 	"countersign/agent/workflow"
+	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/card"
@@ -25,7 +27,7 @@ func TestLists(t *testing.T) {
 	l := NewLists(NewHome(
 		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Runbooks: Runbooks{Library: lib}, Log: slog.New(slog.DiscardHandler)},
 		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
-		func(string) string { return "" },
+		func(string) string { return "" }, func(context.Context) ([]alerts.Problem, error) { return nil, nil },
 	), func(s string) string { return strings.ReplaceAll(s, "secret-own", "[hidden]") })
 	now := time.Now()
 	update := func(fn func(tx store.Tx) error) {

@@ -27,7 +27,7 @@ const (
 // network in which somebody asks.
 func RecordingsPage(r *machines.Recordings) Page {
 	return Page{
-		ID: "recordings", Title: "Recordings", About: sayRecordingsHere, Columns: []string{"When", "Session", "Pane", "Length", "Found"},
+		ID: "recordings", Title: "Recordings", About: sayRecordingsHere, Columns: []string{"When", "Conversation", "Session", "Pane", "Length", "Found"},
 		Searches: true,
 		Rows: func(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
 			all, err := r.All()
@@ -37,9 +37,10 @@ func RecordingsPage(r *machines.Recordings) Page {
 			words, left, files := strings.Fields(strings.ToLower(q.Words)), int64(searchedBytes), searchedFiles
 			for _, i := range all {
 				row := func(found string, at time.Duration) chat.Row {
-					out := chat.Row{Cells: []chat.Cell{moment(i.Started), code(i.Session), text(strings.TrimSpace(i.Target + " " + i.Pane)), text(i.Duration.Round(time.Second).String()), code(found)}}
+					out := chat.Row{Cells: []chat.Cell{moment(i.Started), text(""), code(i.Session), text(strings.TrimSpace(i.Target + " " + i.Pane)), text(i.Duration.Round(time.Second).String()), code(found)}}
 					if own(i.Thread, q) {
 						out.Thread, out.Recording, out.Moment = i.Thread, i.ID, at.Seconds()
+						out.Cells[1] = text(string(i.Thread))
 					}
 					return out
 				}

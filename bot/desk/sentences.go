@@ -8,6 +8,7 @@ import (
 // What people read of the chat words, side by side.
 
 const (
+	sayApprovedBefore  = "You already approved this."
 	sayBotsType        = "Bots can't take the keyboard."
 	sayNoMachine       = "I can't tell which machine this thread works on right now. Try again."
 	sayNoTerminalYet   = "This thread has no terminal yet. The first command opens one."
@@ -37,14 +38,22 @@ const (
 	sayTerminals       = "Terminals on the targets reached so far. Unused ones end automatically."
 	sayListTargets     = "Where the bot can work."
 	sayRunbooks        = "Start puts the line into the message field. Fill in the inputs and send it."
-	sayCost            = "What the models took in the last 30 days, by days of UTC."
+	sayCost            = "Model cost, last 30 days (UTC)."
 	sayAudit           = "The last seven days. The command line verifies and exports all of it."
-	sayRecordingsHere  = "What terminals on this machine showed, the newest first. Words search the text of your network's."
+	sayRecordingsHere  = "What terminals on this machine showed, the newest first. Searching by words covers the console's recordings."
 	saySearchedPart    = "Older recordings weren't searched."
-	sayAlerts          = "Problems of the last 30 days. What is silenced says nothing in its channel until then."
+	sayAlerts          = "Problems of the last 30 days. Silenced alerts don't post until then."
 	sayEndSession      = "End the terminal session %s on %s."
 	sayStartWorkflow   = "\n`run NAME input=value ...` begins one."
 )
+
+// sayOwnRequest and sayNotApprover say why somebody can't approve.
+func sayOwnRequest(who string) string {
+	return "You can't approve this: you requested it. Ask " + who + "."
+}
+func sayNotApprover(who string) string {
+	return "You can't approve this. It needs approval from " + who + "."
+}
 
 // sayNoTool refuses a program's call.
 func sayNoTool(name string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -82,7 +83,11 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 		defer closeModel()
 		e.OpenAIBaseURL, e.OpenAIModel, e.OpenAIKey = base, "scripted", "demo-no-key"
 	}
-	b, err := bot.New(ctx, e, f, log, options(f, bot.Options{Dir: home, HostKeys: hostKeys}))
+	o, err := withDocs(cmd, options(f, bot.Options{Dir: home, HostKeys: hostKeys}))
+	if err != nil {
+		return err
+	}
+	b, err := bot.New(ctx, e, f, log, o)
 	if err != nil {
 		return err
 	}
@@ -101,8 +106,18 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 	if o := b.Machines()[f.Agent.Target].State(); o != nil && o.Notice != "" {
 		say("%s", o.Notice)
 	}
-	return b.Run(ctx, bot.Serving{Listen: cmp.Or(e.Listen, "127.0.0.1:0"), Examples: []string{incident.Opening}, Ready: func(base string) {
-		say("Open this link (it works once, for ten minutes):\n\n  %s/#code=%s\n", base, b.LoginCode("you"))
+	const again = "Press Enter in the terminal that runs the demo. It prints a new link."
+	return b.Run(ctx, bot.Serving{Listen: cmp.Or(e.Listen, "127.0.0.1:0"), Examples: []string{incident.Opening}, SignIn: again, Ready: func(base string) {
+		link := func() {
+			say("Open this link (it works once, for ten minutes; Enter prints another):\n\n  %s/#code=%s\n", base, b.LoginCode("you"))
+		}
+		link()
+		signal.Ignore(syscall.SIGTTIN) // a demo in the background goes on without its terminal
+		go func() {
+			for lines := bufio.NewScanner(cmd.InOrStdin()); lines.Scan(); {
+				link()
+			}
+		}()
 		if scripted {
 			say("Then send this message (the page offers it):\n\n  %s\n", incident.Opening)
 			say("The model is scripted; with OPENAI_API_KEY and OPENAI_MODEL set it is a real one. Ctrl-C ends the demo and removes its files.")

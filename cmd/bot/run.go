@@ -50,16 +50,9 @@ func runCommand() *cobra.Command {
 					return err
 				}
 			}
-			pages, err := manual.Of(cmd.Root())
+			o, err := withDocs(cmd, options(f, bot.Options{Networks: true}))
 			if err != nil {
 				return err
-			}
-			o := options(f, bot.Options{Networks: true})
-			chores := o.Chores
-			o.Chores = func(s bot.Site) bot.Chores {
-				c := chores(s)
-				c.Handlers[manual.Root], c.Handlers[manual.Root+"/"] = pages.Handler(version), pages.Handler(version)
-				return c
 			}
 			b, err := bot.New(cmd.Context(), e, f, log, o)
 			if err != nil {
@@ -92,6 +85,21 @@ func runCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&insecure, "insecure-http", false, "serve the console to other machines without TLS: who can read the network can sign in and approve")
 	return c
+}
+
+// withDocs has the bot serve the documents.
+func withDocs(cmd *cobra.Command, o bot.Options) (bot.Options, error) {
+	pages, err := manual.Of(cmd.Root())
+	if err != nil {
+		return o, err
+	}
+	chores := o.Chores
+	o.Chores = func(s bot.Site) bot.Chores {
+		c := chores(s)
+		c.Handlers[manual.Root], c.Handlers[manual.Root+"/"] = pages.Handler(version), pages.Handler(version)
+		return c
+	}
+	return o, nil
 }
 
 // signInHint says how to get into the console: by a link for the first person who may decide

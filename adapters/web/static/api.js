@@ -28,7 +28,8 @@ function keepKey(key) {
 }
 
 // readOnly is the reason why this person may only look; '' for who may act.
-const api = { csrf: '', readOnly: '', onSignedOut: () => {} };
+// verdicts is what the person may do with requests that wait, by their ids: { not, glass }.
+const api = { csrf: '', readOnly: '', verdicts: new Map(), onSignedOut: () => {} };
 export default api;
 
 let reads = new AbortController(); // of what is on its way
@@ -63,17 +64,19 @@ async function call(method, path, body, tried) {
   const data = answer.headers.get('Content-Type')?.startsWith('application/json') ? await answer.json().catch(() => null) : null;
   if (answer.ok) return data;
   const failure = new Failure(answer.status, data?.error || say.status(answer.status));
-  if (answer.status === 401 && path !== '/me') api.onSignedOut(failure);
+  if (answer.status === 401 && path !== '/me' && !path.startsWith('/login')) api.onSignedOut(failure);
   throw failure;
 }
 
 const thread = (id) => '/threads/' + encodeURIComponent(id);
 
-api.login = async (code) => {
+// response is what a passkey has answered to a code of [api.beginLogin].
+api.login = async (code, response) => {
   const page = newID();
-  await call('POST', '/login', { code, page });
+  await call('POST', '/login', { code, page, response });
   keepKey(page);
 };
+api.beginLogin = () => call('POST', '/login/begin', {});
 // adopt takes the key that the identity provider's sign-in left in the address. One
 // that opens nothing came with a link from elsewhere, and changes nothing: so it is
 // tried before it is kept, since the page may be left at any moment.
@@ -95,6 +98,8 @@ api.logoutEverywhere = async () => {
   await call('POST', '/logout-everywhere', {});
   keepKey('');
 };
+api.sessions = () => call('GET', '/sessions');
+api.endSession = (id) => call('POST', '/sessions/' + encodeURIComponent(id) + '/end', {});
 api.me = () => call('GET', '/me');
 api.home = () => call('GET', '/home');
 api.threads = (q = '', filter = '', after = '') => {

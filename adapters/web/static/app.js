@@ -10,13 +10,13 @@ import { Home } from './home.js';
 import { List } from './list.js';
 import { Lists } from './lists.js';
 import { Notify } from './notify.js';
-import { Passkeys, takeTicket, showTicket, takeSigned, sendSigned } from './passkeys.js';
-import { Settings } from './settings.js';
+import { Passkeys, hasPasskeys, signInWithPasskey, takeTicket, showTicket, takeSigned, sendSigned } from './passkeys.js';
+import { Sessions, Settings } from './settings.js';
 import { listen } from './keys.js';
 import { say } from './sentences.js';
 
 const name = document.title;
-const states = { waiting: say.needsAnswer, working: 'Working', idle: '' };
+const states = { waiting: say.needsAnswer, others: say.needsOthers, working: 'Working', idle: '' };
 let talk;
 let terminals;
 let recordings;
@@ -72,15 +72,17 @@ async function enter() {
   if (!talk) {
     talk = new Talk(changed);
     talk.onLatest = () => go(current);
-    list = new List(changed);
     home = new Home((id) => list.find(id)?.title || '');
+    list = new List(changed, (id) => home.needsOthers(id));
+    // What the person may do with a card that has just come, the bot's home says a moment later.
+    talk.onAsk = () => { for (const ms of [0, 700]) setTimeout(() => home.refresh().then(changed).catch(() => {}), ms); };
     terminals = new Terminals();
     recordings = new Recordings();
     shares = new Shares(() => terminals.list.find((p) => p.id === terminals.pane));
     lists = new Lists(startLine, (id) => list.find(id)?.title || '');
-    notify = new Notify(toCard);
+    notify = new Notify();
     passkeys = new Passkeys();
-    settings = new Settings([notify, passkeys]);
+    settings = new Settings([notify, passkeys, new Sessions()]);
     listen({ escape, search, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
     wire();
   }
@@ -93,6 +95,7 @@ async function enter() {
   lists.name(api.readOnly ? [] : me.lists);
   notify.begin(me.notifications);
   passkeys.begin(me.passkeys);
+  takePlace();
   await Promise.all([route(), refresh()]);
   await showTicket();
   await sendSigned();
@@ -107,28 +110,59 @@ function askLogin(error) {
   shares?.hide();
   $('app').hidden = true;
   $('login').hidden = false;
+  keepPlace();
   const here = new URLSearchParams(location.hash.slice(1)).get('t');
   if ($('oidc')) $('oidc').href = '/oidc/start?page' + (here ? '&t=' + encodeURIComponent(here) : ''); // and back to the conversation
   $('login-error').textContent = error;
-  $('code').focus();
+  const passkey = $('passkey-login');
+  if (passkey) passkey.hidden = !hasPasskeys;
+  (passkey?.hidden === false ? passkey : $('code')).focus();
 }
+
+// Where somebody was going is kept while they sign in: a link that signs them in, or the identity
+// provider, leads elsewhere.
+const place = 'place';
+
+function keepPlace() {
+  if (!/^#[tcl]=/.test(location.hash)) return;
+  try { sessionStorage.setItem(place, location.hash); } catch { /* no storage: it stays in the address */ }
+}
+
+function takePlace() {
+  let kept = null;
+  try {
+    kept = sessionStorage.getItem(place);
+    sessionStorage.removeItem(place);
+  } catch { /* none kept */ }
+  if (kept && !location.hash) history.replaceState(null, '', location.pathname + kept);
+}
+
+// What a notification is about is opened here, signed in or not yet.
+navigator.serviceWorker?.addEventListener('message', (e) => { if (e.data?.card !== undefined) toCard(e.data.card); });
+
+$('passkey-login')?.addEventListener('click', () => signIn(() => signInWithPasskey()));
 
 api.onSignedOut = (failure) => askLogin(failure.message);
 
-$('login-form').addEventListener('submit', async (e) => {
+$('login-form').addEventListener('submit', (e) => {
   e.preventDefault();
   const pasted = $('code').value.trim();
   $('code').value = '';
   const at = pasted.indexOf('code=');
+  signIn(() => api.login(at < 0 ? pasted : pasted.slice(at + 5)), $('code'));
+});
+
+async function signIn(does, field = $('passkey-login')) {
+  $('login-error').textContent = '';
   try {
-    await api.login(at < 0 ? pasted : pasted.slice(at + 5));
+    await does();
     await enter();
     if (lost()) $(matchMedia('(hover: hover)').matches ? 'text' : 'scroll').focus();
   } catch (err) {
     $('login-error').textContent = err.message;
-    $('code').focus();
+    field.focus();
   }
-});
+}
 
 function wire() {
   window.addEventListener('hashchange', route);
@@ -255,10 +289,11 @@ function toCard(id) {
 async function showCard() {
   if (!wanted || current !== null) return;
   const id = wanted;
-  wanted = '';
-  history.replaceState(null, '', location.pathname);
   try {
     await home.refresh();
+    if (wanted !== id) return;
+    wanted = '';
+    history.replaceState(null, '', location.pathname);
     changed();
     if (!home.point(id)) complain({ message: say.cardGone });
   } catch (e) { complain(e); }
@@ -290,9 +325,11 @@ function changed() {
   $('menu-dot').hidden = !waiting.some((t) => t.id !== current);
   home.show(current === null && !lists.id);
   $('title').textContent = here?.title || (current ? 'Conversation' : lists.id ? lists.title(lists.id) : home.empty ? 'New conversation' : 'Home');
-  $('state').textContent = states[here?.state] || '';
-  $('state').dataset.state = here?.state || '';
+  const state = here ? list.stateOf(here) : '';
+  $('state').textContent = states[state] || '';
+  $('state').dataset.state = state;
   $('stop').hidden = !current;
+  $('stop').classList.toggle('idle', !here || here.state === 'idle');
   $('about').hidden = !here;
   $('empty').hidden = current !== null || !home.empty || Boolean(lists.id);
   list.draw(current);

@@ -2,7 +2,7 @@
 
 import { el, exposed, icon, copy, newID, announce, lost, until, elapsed, $ } from './dom.js';
 import api from './api.js';
-import { deciding, unsettle } from './press.js';
+import { deciding, onTop, unsettle } from './press.js';
 import { signature, signThere } from './passkeys.js';
 import { say } from './sentences.js';
 
@@ -29,29 +29,80 @@ export function renderCard(thread, card, at) {
   root.append(el('div', { class: 'card-head' },
     open && el('span', { class: 'offscreen', id: id + '-state', text: say.waiting }),
     el('h3', { id: id + '-title', text: (marks[card.tone] || '') + card.title }),
-    chips.length > 0 && el('p', { class: 'chips' }, ...chips.flatMap((c) => [c, ' ']))));
+    chips.length > 0 && el('p', { class: 'chips' }, ...chips.flatMap((c) => [c, ' '])),
+    open && card.code && el('code', { class: 'first-line', 'aria-hidden': 'true', text: firstLine(card.code) })));
   const details = detailsOf(card, id);
   if (isLine(card)) {
     root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', card.body,
       card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), ...warnings(card), el('p', { class: 'last', hidden: true }));
   } else {
     const code = card.code ? codeOf(card, open) : null;
-    if (code) root.append(code.node);
-    if (card.context) root.append(el('p', { class: 'context', text: card.context }));
-    if (card.preview?.length) root.append(el('ul', { class: 'preview' }, ...card.preview.map((l) => el('li', { text: l }))));
-    root.append(...warnings(card));
-    if (card.body) root.append(el('p', { class: 'body', text: card.body }));
-    if (card.why) root.append(el('p', { class: 'why' }, 'Why: ', el('q', { text: card.why })));
-    if (card.fields?.length) root.append(list(card.fields, (f) => value(f, open, at)));
-    for (const f of card.attach || []) root.append(file(f));
-    if (card.footer) root.append(footer(card));
-    if (open) root.append(buttons(thread, card, card.choose, notice, details, code));
+    // The buttons stay on the screen while a long card scrolls, within this part: they never
+    // come before the headline and the first line of the command.
+    const rest = el('div', { class: 'card-rest' + (code ? ' coded' : '') });
+    root.append(rest);
+    if (code) rest.append(code.node);
+    if (card.context) rest.append(el('p', { class: 'context', text: card.context }));
+    if (card.preview?.length) rest.append(el('ul', { class: 'preview' }, ...card.preview.map((l) => el('li', { text: l }))));
+    rest.append(...warnings(card));
+    if (card.body) rest.append(el('p', { class: 'body', text: card.body }));
+    if (card.why) rest.append(el('p', { class: 'why' }, 'Why: ', el('q', { text: card.why })));
+    if (card.fields?.length) rest.append(list(card.fields, (f) => value(f, open, at)));
+    for (const f of card.attach || []) rest.append(file(f));
+    if (card.footer) rest.append(footer(card));
+    if (open) rest.append(buttons(thread, card, card.choose, notice, details, code));
   }
   if (isLine(card)) for (const f of card.attach || []) root.append(file(f));
-  if (card.final && (card.after?.length || details)) root.append(buttons(thread, card, card.after || [], notice, details));
+  const after = api.readOnly ? [] : card.after || [];
+  if (card.final && (after.length || details)) root.append(buttons(thread, card, after, notice, details));
   if (details) root.append(details.node);
   root.append(notice);
+  if (open && !api.readOnly) {
+    root.dataset.request = card.choose.map((b) => /^approve:([^.]+)/.exec(b.id)?.[1]).find(Boolean) || '';
+    judge(root);
+  }
   return root;
+}
+
+// judge shows on an open card what its viewer may do with it, as the bot has told [api.verdicts]: a
+// button that can only refuse isn't there, and the card says why.
+function judge(card) {
+  const verdict = api.verdicts.get(card.dataset.request);
+  if (!verdict) return;
+  for (const b of card.querySelectorAll('button[data-style=approve]')) b.hidden = b.dataset.verb === 'glass' ? !verdict.glass : Boolean(verdict.not);
+  const line = card.querySelector('.may-not');
+  line.textContent = verdict.not || '';
+}
+
+export function judgeAll() { document.querySelectorAll('.card.open[data-request]').forEach(judge); }
+
+// follow has the headline of a card that scrolls bring the first line of the command along.
+function follow(card) {
+  const line = card.querySelector('.first-line');
+  const code = line && codeShown(card);
+  if (code) card.classList.toggle('scrolled', code.getBoundingClientRect().top + 10 < card.querySelector('.card-head').getBoundingClientRect().bottom);
+}
+
+function codeShown(card) { return [...card.querySelectorAll('.card-rest .code-box > pre')].find((p) => p.checkVisibility()); }
+
+$('scroll').addEventListener('scroll', () => document.querySelectorAll('.card.open').forEach(follow), { passive: true });
+
+// readable reports whether somebody can read what a card asks for: its headline and the first line
+// of its command are on the screen.
+function readable(card) {
+  if (!card) return false;
+  follow(card);
+  const code = codeShown(card);
+  const line = card.classList.contains('scrolled') ? card.querySelector('.first-line') : code;
+  const title = card.querySelector('h3');
+  const [a, b] = [title.getBoundingClientRect(), line?.getBoundingClientRect()];
+  return onTop(title, a.x + 2, a.y + 9) && onTop(title, a.x + 2, a.bottom - 9) && (!line || onTop(line, b.x + 10, b.y + (line === code ? 20 : 10)));
+}
+
+// bring shows a card from its headline on.
+export function bring(card) {
+  const tall = card.offsetHeight > $('scroll').clientHeight;
+  card.scrollIntoView({ block: tall ? 'start' : 'nearest', behavior: 'instant' });
 }
 
 function warnings(card) {
@@ -188,7 +239,7 @@ function buttons(thread, card, offered, notice, details, code) {
     more.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
   }
   const all = new Map(offered.map((b) => {
-    const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', 'aria-label': named(b, card), disabled: true }, el('span', { text: b.label }));
+    const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', 'data-verb': b.id.split(':')[0], 'aria-label': named(b, card), disabled: true }, el('span', { text: b.label }));
     // Who may only look is told below why nothing can be pressed.
     if (!api.readOnly) {
       deciding(press, {
@@ -203,6 +254,13 @@ function buttons(thread, card, offered, notice, details, code) {
         },
         refused: () => tell(say.tooQuick, false),
         ready: () => { press.disabled = false; },
+        ...(b.style === 'approve' && {
+          readable: () => readable(press.closest('.card')),
+          unread: () => {
+            bring(press.closest('.card'));
+            tell(say.readFirst, false);
+          },
+        }),
       });
     }
     return [b, press];
@@ -216,10 +274,8 @@ function buttons(thread, card, offered, notice, details, code) {
   if (!behind) form.append(more);
   form.append(row);
   if (behind) form.append(more);
-  if (api.readOnly) {
-    if (reason) reason.disabled = true;
-    form.append(el('p', { class: 'may-not', text: api.readOnly }));
-  }
+  if (api.readOnly && reason) reason.disabled = true;
+  if (!card.final) form.prepend(el('p', { class: 'may-not', text: api.readOnly }));
   return form;
 }
 
@@ -227,6 +283,7 @@ function lower(label) { return label.charAt(0).toLowerCase() + label.slice(1); }
 
 async function decide(thread, card, button, reason, all, press, notice) {
   if (document.querySelector('dialog[open]')) return; // an answer is being given already
+  if (button.style === 'approve' && !card.final && !reasoned(button, reason, press)) return;
   if (button.confirm && !(await confirmed(button, card))) return;
   const text = button.edit ? await edited(button) : undefined;
   if (text === null) return;
@@ -249,9 +306,12 @@ async function decide(thread, card, button, reason, all, press, notice) {
     }
     if (answer?.sign) signs.signed = await signature(answer.sign);
     if (!answer || answer.sign) answer = await api.click(thread, press.dataset.click, button.id, reason, text, signs);
-    notice.classList.add(answer.ok ? 'ok' : 'not-ok');
-    notice.textContent = answer.notice || '';
-    tell(answer.notice, answer.ok);
+    // What was decided is said by the composer, since the card gets another face. A refusal stays on it.
+    if (!answer.ok && notice.isConnected) {
+      notice.classList.add('not-ok');
+      notice.textContent = answer.notice || '';
+      announce(answer.notice);
+    } else tell(answer.notice, answer.ok);
     delete press.dataset.click;
     if (!answer.card?.final) shut(false);
   } catch (e) {
@@ -262,6 +322,16 @@ async function decide(thread, card, button, reason, all, press, notice) {
   } finally {
     press.classList.remove('busy');
   }
+}
+
+// reasoned reports whether what has to be written is there. If not, the field is shown.
+function reasoned(button, reason, press) {
+  if (button.write ? reason === button.write : reason || !button.ask_reason) return true;
+  const card = press.closest('.card');
+  card.querySelector('[aria-controls^=more-][aria-expanded=false]')?.click();
+  card.querySelector('.reason')?.focus();
+  tell(button.write ? say.write(button.write) : say.reasonFirst, false);
+  return false;
 }
 
 // tell says one sentence by the composer, where it covers nothing and survives
@@ -278,7 +348,7 @@ export function tell(text, ok = true) {
 
 function confirmed(button, card) {
   const dialog = $('confirm');
-  $('confirm-title').textContent = button.label + '?';
+  $('confirm-title').textContent = button.label + ': ' + card.title;
   $('confirm-text').textContent = button.confirm;
   $('confirm-code').hidden = !card.code;
   $('confirm-code').textContent = card.code || '';
@@ -323,6 +393,26 @@ export function toCard(message) {
   if (!card) return;
   if (!card.hasAttribute('tabindex')) card.tabIndex = -1;
   card.focus({ preventScroll: true });
+}
+
+// keep puts the new face of what has a card in place of the old one without losing what a
+// person is doing in it.
+export function keep(old, node) {
+  const at = old.contains(document.activeElement) ? document.activeElement : null;
+  const typed = old.querySelector('.reason')?.value;
+  const from = [old.querySelector('.reason')?.selectionStart, old.querySelector('.reason')?.selectionEnd];
+  const opened = [...old.querySelectorAll('details')].map((d) => d.open);
+  const expanded = [...old.querySelectorAll('[aria-controls][aria-expanded=true]')].map((b) => b.textContent);
+  old.replaceWith(node);
+  for (const b of node.querySelectorAll('[aria-controls][aria-expanded=false]')) if (expanded.includes(b.textContent)) b.click();
+  const reason = node.querySelector('.reason');
+  if (reason && typed) reason.value = typed;
+  node.querySelectorAll('details').forEach((d, i) => { d.open = Boolean(opened[i]); });
+  if (!at) return;
+  if (reason && at.classList.contains('reason')) {
+    reason.focus({ preventScroll: true });
+    reason.setSelectionRange(from[0], from[1]);
+  } else toCard(node);
 }
 
 // edited lets the person change a button's text; null means that they left it.

@@ -49,6 +49,20 @@ export function lost() {
   return !at || at === document.body || !at.isConnected || !at.checkVisibility();
 }
 
+// steady makes a change in a box that scrolls, and leaves what a person has focused or looks at
+// where it is: at the very top what they focused only, or with top everything. name is the
+// attribute by which a node is known again.
+export function steady(box, name, change, top = false) {
+  const view = box.getBoundingClientRect();
+  const nodes = () => [...box.querySelectorAll(`[${name}]`)].filter((n) => n.checkVisibility());
+  const seen = nodes().filter((n) => n.getBoundingClientRect().bottom > view.top && n.getBoundingClientRect().top < view.bottom);
+  const at = seen.find((n) => n.contains(document.activeElement)) || (top || box.scrollTop > 8 ? seen[0] : null);
+  const [id, before] = [at?.getAttribute(name), at?.getBoundingClientRect().top];
+  change();
+  const now = at && nodes().find((n) => n.getAttribute(name) === id);
+  if (now) box.scrollTop += now.getBoundingClientRect().top - before;
+}
+
 export function icon(path, cls = '') {
   const ns = 'http://www.w3.org/2000/svg';
   const svg = document.createElementNS(ns, 'svg');

@@ -15,6 +15,9 @@ export class Hands {
     this.clear();
     $('hands-take').addEventListener('click', () => this.press());
     $('hands-pass').addEventListener('click', () => this.word('give', ' to ' + this.now.asks[0]));
+    // Keys that a phone's keyboard hasn't. A press must not take the focus, or that keyboard closes.
+    $('touch-keys').addEventListener('pointerdown', (e) => e.preventDefault());
+    $('touch-keys').addEventListener('click', (e) => { if (e.target.dataset.key) this.touch(e.target.dataset.key); });
     let settle = null;
     new ResizeObserver(() => {
       clearTimeout(settle);
@@ -45,7 +48,7 @@ export class Hands {
     }
     this.asked = this.asked && !now.mine;
     const others = now.here.filter((name) => name !== now.holder && name !== api.me);
-    const who = now.mine ? say.youType : now.holder ? say.otherTypes(now.holder) : say.botTypes;
+    const who = now.mine ? (matchMedia('(hover: none)').matches ? say.youTypeTouch : say.youType) : now.holder ? say.otherTypes(now.holder) : say.botTypes;
     $('hands-text').textContent = [who, now.asks.length ? say.asksFor(now.asks) : say.watch(others)].filter(Boolean).join(' ');
     $('hands').hidden = false;
     $('hands-take').textContent = now.mine ? say.giveBack : !now.holder ? say.takeControl : this.asked ? say.askNoMore : say.askFor;
@@ -96,6 +99,7 @@ export class Hands {
   // type lets keys through to the terminal, or nothing.
   type(on) {
     const { term } = this.terminals;
+    $('touch-keys').hidden = !on;
     $('screen').classList.toggle('typed', on);
     this.terminals.label();
     if (!term) return;
@@ -128,9 +132,24 @@ export class Hands {
     return true;
   }
 
+  // touch types a key of the row below the terminal. Ctrl is for the next character.
+  touch(key) {
+    const arrow = { up: 'A', down: 'B', right: 'C', left: 'D' }[key];
+    this.control(key === 'ctrl' && !this.ctrl);
+    if (key === 'ctrl') return;
+    this.typed(arrow ? '\x1b' + (this.terminals.term.modes.applicationCursorKeysMode ? 'O' : '[') + arrow : { esc: '\x1b', tab: '\t', c: '\x03' }[key], false);
+  }
+
+  control(on) {
+    this.ctrl = on;
+    document.querySelector('#touch-keys [data-key=ctrl]').setAttribute('aria-pressed', String(on));
+  }
+
   // typed sends what the emulator made of the keys.
   typed(text, binary) {
     if (!this.mine) return;
+    if (this.ctrl && /^[@-~]$/.test(text)) text = String.fromCharCode(text.toUpperCase().charCodeAt(0) & 31);
+    if (this.ctrl) this.control(false);
     if (!this.here) {
       this.here = true;
       this.size(true);

@@ -1,8 +1,8 @@
 // The first page: what waits, what runs, and what changed lately, in all threads.
 
-import { $, el, when, announce } from './dom.js';
+import { $, el, when, announce, steady } from './dom.js';
 import api from './api.js';
-import { renderCard, showLast } from './card.js';
+import { judgeAll, keep, renderCard, showLast, tell } from './card.js';
 import { say } from './sentences.js';
 
 const groups = [
@@ -22,14 +22,19 @@ export class Home {
     this.cards = new Map(); // id -> { print, node }
   }
 
-  get empty() { return !this.data || (groups.every(([key]) => !this.data[key].length) && !this.data.busy.length); }
+  get empty() { return !this.data || (groups.every(([key]) => !this.data[key].length) && !this.data.busy.length && !this.data.alerts.length && !this.data.oncall.length); }
 
   async refresh() {
     if (!this.has) return;
     this.data = await api.home();
     this.waiting = this.data.yours.length;
+    api.verdicts = new Map([...this.data.yours, ...this.data.others].map((c) => [c.id, c]));
+    judgeAll();
     this.tell();
   }
+
+  // needsOthers reports whether what waits in a thread waits for others than this person.
+  needsOthers(thread) { return Boolean(this.data) && this.data.others.some((c) => c.thread === thread) && !this.data.yours.some((c) => c.thread === thread); }
 
   // tell has a screen reader say what has come.
   tell() {
@@ -43,6 +48,11 @@ export class Home {
     const came = box.hidden;
     box.hidden = !visible || this.empty;
     if (box.hidden) return;
+    steady($('scroll'), 'data-card', () => this.draw(box));
+    if (came) $('scroll').scrollTop = 0;
+  }
+
+  draw(box) {
     const old = this.cards;
     this.cards = new Map();
     const sections = groups.map(([key, name]) => {
@@ -50,8 +60,11 @@ export class Home {
       if (key === 'running') rows.push(...this.data.busy.map((b) => this.line(b)));
       return rows.length ? this.section(key, name, rows) : null;
     }).filter(Boolean);
+    const alerts = this.data.alerts.map((a) => this.alert(a));
+    // What fires comes first, after what waits for this person.
+    if (alerts.length) sections.splice(this.data.yours.length ? 1 : 0, 0, this.section('alerts', 'Firing now', alerts));
+    if (this.data.oncall.length) sections.push(this.onCall());
     settle(box, sections);
-    if (came) $('scroll').scrollTop = 0;
   }
 
   section(key, name, rows) {
@@ -69,23 +82,52 @@ export class Home {
   // changes: somebody may be about to press its button.
   row(c, key, old) {
     const { last = '', ...face } = c.card;
-    const print = JSON.stringify([key, face, c.thread, this.titleOf(c.thread)]);
+    const print = JSON.stringify([key, face, c.thread]);
+    const from = this.from(c.thread, c.network, c.at);
     const was = old.get(c.id);
-    const node = was?.print === print ? was.node : el('div', { class: 'home-row', 'data-card': c.id }, renderCard(c.thread, { ...face, last: undefined }, c.at), this.from(c.thread, c.network, c.at));
+    let node = was?.node;
+    if (was?.print !== print) {
+      node = el('div', { class: 'home-row', 'data-card': c.id }, renderCard(c.thread, { ...face, last: undefined }, c.at), from);
+      if (was) keep(was.node, node);
+    } else if (node.lastChild.textContent !== from.textContent) node.lastChild.replaceWith(from);
     showLast(node, last);
     this.cards.set(c.id, { print, node });
     return node;
   }
 
-  // point goes to a card, with its buttons in view; false: it isn't there.
+  // point goes to a card, with its headline and its buttons in view; false: it isn't there.
   point(id) {
     const row = document.querySelector(`#home:not([hidden]) [data-card="${CSS.escape(id)}"]`);
     if (!row) return false;
     const card = row.querySelector('.card') || row;
     card.focus({ preventScroll: true });
-    (row.querySelector('.card button') || row).scrollIntoView({ block: 'center' });
-    row.scrollIntoView({ block: 'nearest' });
+    card.scrollIntoView({ block: 'start', behavior: 'instant' });
     return true;
+  }
+
+  // alert is a problem that an alert told of: how bad, what, since when, and its silence.
+  alert(a) {
+    const print = JSON.stringify([a, this.titleOf(a.thread)]);
+    const was = document.querySelector(`#home [data-alert="${CSS.escape(a.id)}"]`);
+    if (was?.dataset.print === print) return was;
+    const title = a.thread ? el('a', { href: '#t=' + encodeURIComponent(a.thread), text: a.title }) : el('span', { text: a.title });
+    const act = async (what) => {
+      try { await api.actInList('alerts', a.id, what); } catch (e) { tell(e.message, false); }
+      await this.refresh().catch(() => {});
+      this.show(true);
+    };
+    const [label, what] = a.silenced ? ['End silence', 'speak'] : ['Silence 1 h', 'silence'];
+    return el('div', { class: 'home-row home-alert tone-' + tone(a), 'data-alert': a.id, 'data-print': print },
+      el('p', { class: 'alert-title' }, a.severity && el('span', { class: 'chip risk', text: a.severity }), ' ', title),
+      el('p', { class: 'home-from' }, a.silenced ? say.silenced : '', say.since, when(a.since), a.source ? ' · ' + a.source : ''),
+      !api.readOnly && el('button', { type: 'button', class: 'button quiet', 'aria-label': `${label}: ${a.title}`, text: label, on: { click: () => act(what) } }));
+  }
+
+  onCall() {
+    const text = this.data.oncall.join('; ');
+    const was = document.querySelector('#home > [data-group=oncall]');
+    if (was?.dataset.print === text) return was;
+    return el('section', { 'data-group': 'oncall', 'data-print': text, 'aria-labelledby': 'home-oncall' }, el('h2', { id: 'home-oncall', text: 'On call' }), el('p', { text }));
   }
 
   line(b) {
@@ -101,6 +143,12 @@ export class Home {
     const place = network ? el('span', { text: 'in ' + network }) : el('a', { href: '#t=' + encodeURIComponent(thread), text: this.titleOf(thread) || say.openConversation });
     return el('p', { class: 'home-from' }, place, at && ' · ', at && when(at));
   }
+}
+
+// tone is the colour of an alert, which also says in words how bad it is.
+function tone(a) {
+  if (a.silenced || /^(info|low|none|p[45])$/i.test(a.severity)) return 'low';
+  return /^(warn|warning|medium|p3)$/i.test(a.severity) ? 'medium' : 'high';
 }
 
 // settle gives a box these children, and touches nothing where it has them already.

@@ -1,7 +1,7 @@
 // Keyboard. No single key approves: "a" only moves to the button.
 
 import { $, lost } from './dom.js';
-import { tell } from './card.js';
+import { bring, tell } from './card.js';
 import { say } from './sentences.js';
 
 const fields = 'input:not([type=checkbox], [type=range]), textarea, select, [contenteditable], .xterm';
@@ -47,7 +47,10 @@ const actions = {
   a: () => withCard((card) => {
     const yes = card.querySelector('button[data-style=approve]');
     if (!yes) tell(say.nothingToApprove, false);
-    else yes.focus();
+    else {
+      yes.focus({ preventScroll: true });
+      bring(card);
+    }
   }),
   d: () => withCard((card) => {
     const no = card.querySelector('button[data-style=deny]');
@@ -66,8 +69,8 @@ function step(by) {
   }
   const now = all.indexOf(document.activeElement?.closest?.('.card.open') ?? null);
   const next = now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, now + by));
-  all[next].focus();
-  all[next].scrollIntoView({ block: 'nearest' });
+  all[next].focus({ preventScroll: true });
+  bring(all[next]);
 }
 
 function withCard(act) {

@@ -4,11 +4,13 @@ import { $, el, when } from './dom.js';
 import api from './api.js';
 import { say } from './sentences.js';
 
-const states = { waiting: say.needsAnswer, working: 'Working', idle: '' };
+const states = { waiting: say.needsAnswer, others: say.needsOthers, working: 'Working', idle: '' };
 
 export class List {
-  constructor(onChange) {
+  // needsOthers reports whether what waits in a thread waits for somebody else.
+  constructor(onChange, needsOthers) {
     this.onChange = onChange;
+    this.needsOthers = needsOthers;
     this.first = []; // the newest, or what was found
     this.older = []; // what was asked for below them
     this.next = ''; // where those go on; '' at the end
@@ -85,18 +87,23 @@ export class List {
   draw(current) {
     const list = $('threads');
     $('older').hidden = !this.next;
-    const print = JSON.stringify([this.threads, current, this.asks]);
+    const print = JSON.stringify([this.threads, this.threads.map((t) => this.stateOf(t)), current, this.asks]);
     if (list.dataset.print === print) return;
     list.dataset.print = print;
     const focused = document.activeElement?.closest?.('#threads a')?.getAttribute('href');
+    const top = $('side-list').scrollTop;
     list.replaceChildren(...this.threads.map((t) => this.row(t, current)));
+    $('side-list').scrollTop = top;
     if (!this.threads.length) list.append(el('li', { class: 'none', text: this.asks ? say.noneFound : say.noConversation }));
-    if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+    if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
+
+  stateOf(t) { return t.state === 'waiting' && this.needsOthers(t.id) ? 'others' : t.state; }
 
   row(t, current) {
     const unread = t.unread && t.id !== current;
-    const state = states[t.state] ? el('span', { class: 'state', 'data-state': t.state, text: states[t.state] }) : null;
+    const now = this.stateOf(t);
+    const state = states[now] ? el('span', { class: 'state', 'data-state': now, text: states[now] }) : null;
     const marks = [t.pinned && 'Pinned', t.archived && 'Archived'].filter(Boolean).join(', ');
     return el('li', {}, el('a', {
       href: '#t=' + encodeURIComponent(t.id) + (t.found ? '&m=' + t.found.seq : ''), class: 'thread' + (unread ? ' unread' : ''), 'aria-current': t.id === current ? 'page' : null,

@@ -30,6 +30,7 @@ export class Lists {
   name(all) {
     this.all = all || [];
     $('lists').hidden = !this.all.length;
+    $('lists').open ||= matchMedia('(min-height: 700px) and (min-width: 761px)').matches;
     $('lists-links').replaceChildren(...this.all.map((l) => el('li', {}, el('a', { href: '#l=' + l.id, 'data-list': l.id, text: l.title }))));
   }
 
@@ -96,7 +97,7 @@ export class Lists {
         : el(f.long ? 'textarea' : 'input', { name: f.name, placeholder: f.hint || null, rows: f.long ? '5' : null, autocomplete: 'off', spellcheck: 'false', autocapitalize: 'none' });
       if (f.value) input.value = f.value;
       return el('label', { class: f.long ? 'wide' : null }, el('span', { text: f.label }), input);
-    }), list.ask && el('button', { type: 'submit', class: 'button', text: list.ask }));
+    }), ...(list.ask ? [el('button', { type: 'submit', class: 'button', text: list.ask })] : []));
   }
 
   async ask() {
@@ -150,7 +151,7 @@ export class Lists {
 
   cell(c, row, list, i) {
     if (c.at) return when(c.at);
-    const text = c.code && c.text ? el('code', { text: c.text }) : (c.text === row.thread && (this.titleOf(c.text) || say.openConversation)) || c.text || '–';
+    const text = c.code && c.text ? el('code', { text: c.text }) : (c.text && c.text === row.thread && (this.titleOf(c.text) || say.openConversation)) || c.text || '';
     // The first text of a row leads to its conversation, or to its place in a recording.
     const first = list.rows.length && row.cells.findIndex((x) => !x.at) === i;
     if (!row.thread || !first) return text;
@@ -161,13 +162,14 @@ export class Lists {
   // bars draws amounts; the table says them, too.
   bars(all) {
     const most = Math.max(...all.map((b) => b.value), 0);
-    $('listed-bars').hidden = !most;
+    $('listed-bars').hidden = $('listed-range').hidden = !most;
     if (!most) return;
     $('listed-bars').replaceChildren(...all.map((b) => {
       const bar = el('span', { class: 'listed-bar', title: b.name + ': ' + b.text });
       bar.style.height = Math.max(2, Math.round((b.value / most) * 100)) + '%';
       return bar;
     }));
+    $('listed-range').textContent = all.length > 1 ? `${all[0].name} to ${all.at(-1).name}, at most ${all.find((b) => b.value === most).text}` : '';
   }
 }
 

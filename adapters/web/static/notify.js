@@ -7,13 +7,8 @@ import { say } from './sentences.js';
 const can = 'serviceWorker' in navigator && 'PushManager' in globalThis && 'Notification' in globalThis && isSecureContext;
 
 export class Notify {
-  // open shows a card by its id.
-  constructor(open) {
-    this.worker = null;
-    if (can) {
-      this.worker = navigator.serviceWorker.register('/sw.js').catch(() => null);
-      navigator.serviceWorker.addEventListener('message', (e) => { if (e.data?.card !== undefined) open(e.data.card); });
-    }
+  constructor() {
+    this.worker = can ? navigator.serviceWorker.register('/sw.js').catch(() => null) : null;
     $('notify-here').addEventListener('click', () => this.turn());
     $('notify-form').addEventListener('change', () => this.keep());
   }
@@ -117,8 +112,8 @@ function within(promise) {
   return Promise.race([promise, new Promise((_, failed) => { setTimeout(() => failed(new Error(say.notifySilent)), 15000); })]);
 }
 
-function deviceName() {
-  const ua = navigator.userAgent;
+// deviceName is what people call a browser by what it calls itself.
+export function deviceName(ua = navigator.userAgent) {
   const first = (list) => list.find(([, sign]) => ua.includes(sign))?.[0];
   const browser = first([['Edge', 'Edg'], ['Opera', 'OPR'], ['Firefox', 'Firefox'], ['Firefox', 'FxiOS'], ['Chrome', 'Chrome'], ['Chrome', 'CriOS'], ['Safari', 'Safari']]) || 'A browser';
   const system = first([['Android', 'Android'], ['iPhone', 'iPhone'], ['iPad', 'iPad'], ['Windows', 'Windows'], ['macOS', 'Mac OS'], ['ChromeOS', 'CrOS'], ['Linux', 'Linux']]);

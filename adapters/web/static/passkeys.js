@@ -10,7 +10,7 @@ const text = (b) => btoa(Array.from(new Uint8Array(b), (c) => String.fromCharCod
 
 // asked has the browser ask the person, and says in one sentence why nothing came of it.
 async function asked(does) {
-  if (!globalThis.PublicKeyCredential || !navigator.credentials) throw new Error(say.keyCannot);
+  if (!hasPasskeys) throw new Error(say.keyCannot);
   try {
     return await does();
   } catch (e) {
@@ -18,6 +18,15 @@ async function asked(does) {
     throw new Error(e.name === 'NotAllowedError' || e.name === 'AbortError' ? say.keyCancelled : say.keyFailed + e.message);
   }
 }
+
+// signInWithPasskey has this device prove who uses it.
+export async function signInWithPasskey() {
+  const { code, site, challenge } = await api.beginLogin();
+  const { response } = await signature({ challenge, site, keys: [] });
+  await api.login(code, response);
+}
+
+export const hasPasskeys = Boolean(globalThis.PublicKeyCredential && navigator.credentials);
 
 // signature is the device's answer to what the bot asks to be signed.
 export async function signature(s) {

@@ -1,6 +1,7 @@
 // Deciding buttons. A press counts only from somebody who has had that very button
 // before their eyes, at that place, for a while: not from a finger that was on its way
-// to something else when the button appeared under it.
+// to something else when the button appeared under it, nor from a click that only
+// brought the window to the front.
 
 const settle = 450; // milliseconds
 const gap = 40; // between two looks
@@ -16,8 +17,9 @@ const unseen = () => ({ shown: null, still: null, here: false, box: null, met: f
 
 // deciding has act called for presses of button that count, and refused for those that
 // do not. ready is told once that the button has been there for long enough, or on the
-// page at all when it is not on the screen.
-export function deciding(button, { act = () => {}, refused = () => {}, ready = () => {} }) {
+// page at all when it is not on the screen. readable reports whether what the button
+// decides is on the screen with it: otherwise no press counts, and unread is called.
+export function deciding(button, { act = () => {}, refused = () => {}, ready = () => {}, readable = () => true, unread = refused }) {
   let down = null; // whether the press under way counts, by where the button was when it began
   button.addEventListener('pointerdown', () => { down = counts(button, true); });
   button.addEventListener('pointercancel', () => { down = null; });
@@ -33,9 +35,10 @@ export function deciding(button, { act = () => {}, refused = () => {}, ready = (
       return;
     }
     e.preventDefault();
-    refused();
+    if (readable()) refused();
+    else unread();
   });
-  watched.set(button, { ...unseen(), ready });
+  watched.set(button, { ...unseen(), ready, readable });
   look();
 }
 
@@ -50,7 +53,7 @@ function counts(button, pointer) {
   const sight = watched.get(button);
   if (!sight) return false;
   const since = pointer ? sight.still : sight.shown;
-  return since !== null && performance.now() - since >= settle && !(pointer && moved(sight.box, button.getBoundingClientRect()));
+  return since !== null && document.hasFocus() && sight.readable() && performance.now() - since >= settle && !(pointer && moved(sight.box, button.getBoundingClientRect()));
 }
 
 function look() {
@@ -71,13 +74,13 @@ function see(button, sight, now) {
   }
   sight.met = true;
   const box = button.getBoundingClientRect();
-  if (!box.width || !button.checkVisibility({ visibilityProperty: true })) {
+  if (!box.width || !document.hasFocus() || !button.checkVisibility({ visibilityProperty: true })) {
     Object.assign(sight, unseen(), { met: true });
     return;
   }
   if (sight.here) sight.shown ??= now;
   sight.here = true;
-  if (!onTop(button, box)) sight.box = sight.still = null;
+  if (!onTop(button, box.x + box.width / 2, box.y + box.height / 2) || !sight.readable()) sight.box = sight.still = null;
   else if (moved(sight.box, box)) [sight.box, sight.still] = [box, null];
   else sight.still ??= now;
   const long = (since) => since !== null && now - since >= settle;
@@ -91,13 +94,13 @@ function moved(a, b) {
   return !a || ['x', 'y', 'width', 'height'].some((k) => Math.abs(a[k] - b[k]) > slack);
 }
 
-// onTop tells whether the middle of a button is on the screen and nothing covers it.
-function onTop(button, box) {
-  const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
-  return hit !== null && button.contains(hit);
+// onTop tells whether a point of a node is on the screen and nothing covers it.
+export function onTop(node, x, y) {
+  const hit = document.elementFromPoint(x, y);
+  return hit !== null && node.contains(hit);
 }
 
-// Nothing is painted while the page is hidden.
-document.addEventListener('visibilitychange', () => {
-  for (const sight of watched.values()) Object.assign(sight, unseen(), { met: sight.met });
-});
+// Nothing is painted while the page is hidden, and whoever comes back to it has to look first.
+const anew = () => { for (const sight of watched.values()) Object.assign(sight, unseen(), { met: sight.met }); };
+document.addEventListener('visibilitychange', anew);
+window.addEventListener('blur', anew);

@@ -1,8 +1,8 @@
 // One conversation: its messages, its stream, and what the bot is doing.
 
-import { $, el, when, copy, announce, tick } from './dom.js';
+import { $, el, when, copy, announce, steady, tick } from './dom.js';
 import api from './api.js';
-import { renderCard, showLast, news, toCard, file } from './card.js';
+import { file, keep, news, renderCard, showLast } from './card.js';
 import { showOutput, saveOutput, hideOutput } from './output.js';
 import { say } from './sentences.js';
 
@@ -11,6 +11,7 @@ const tail = 14; // lines of a running command's output
 export class Talk {
   constructor(onChange) {
     this.onChange = onChange;
+    this.onAsk = () => {}; // a card waits that did not before
     this.id = null;
     this.shown = new Map(); // seq -> {message, node}
     this.lives = new Map(); // progress key -> node
@@ -124,13 +125,11 @@ export class Talk {
     try {
       const page = await api.read(this.id, { [side]: from() });
       if (round !== this.round) return;
-      const top = this.scroll.getBoundingClientRect().top;
-      const anchor = [...$('log').children].find((n) => n.getBoundingClientRect().bottom > top);
-      const before = anchor?.getBoundingClientRect().top;
       this.sticky = false;
-      for (const m of page.messages) this.put(m);
-      then(page);
-      if (anchor) this.scroll.scrollTop += anchor.getBoundingClientRect().top - before;
+      steady(this.scroll, 'data-seq', () => {
+        for (const m of page.messages) this.put(m);
+        then(page);
+      }, true);
       setTimeout(() => { if (round === this.round) this.pull(); }, 100); // where it is still in view
     } catch { /* the button stays */ } finally {
       if (this.fetching === round) this.fetching = 0;
@@ -178,8 +177,10 @@ export class Talk {
     // Where the keyboard is, the new face gets it and is read for that.
     const here = this.shown.get(m.seq)?.node.contains(document.activeElement);
     if (m.card && !here && !(old?.rev >= m.rev)) announce(news(m.card, old?.card));
-    this.put(m);
+    if (stick) this.put(m);
+    else steady(this.scroll, 'data-seq', () => this.put(m));
     if (m.key) this.endLive(m.key);
+    if (m.card?.choose?.length) this.onAsk();
     if (stick) this.toEnd();
     else if (fresh) $('jump').hidden = false;
     this.onChange();
@@ -299,26 +300,6 @@ export function banner(text) {
 }
 
 function set(node, text) { if (node.textContent !== text) node.textContent = text; }
-
-// keep puts a message's new face in place of the old one without losing what a
-// person is doing in it.
-function keep(old, node) {
-  const at = old.contains(document.activeElement) ? document.activeElement : null;
-  const typed = old.querySelector('.reason')?.value;
-  const from = [old.querySelector('.reason')?.selectionStart, old.querySelector('.reason')?.selectionEnd];
-  const opened = [...old.querySelectorAll('details')].map((d) => d.open);
-  const expanded = [...old.querySelectorAll('[aria-controls][aria-expanded=true]')].map((b) => b.textContent);
-  old.replaceWith(node);
-  for (const b of node.querySelectorAll('[aria-controls][aria-expanded=false]')) if (expanded.includes(b.textContent)) b.click();
-  const reason = node.querySelector('.reason');
-  if (reason && typed) reason.value = typed;
-  node.querySelectorAll('details').forEach((d, i) => { d.open = Boolean(opened[i]); });
-  if (!at) return;
-  if (reason && at.classList.contains('reason')) {
-    reason.focus({ preventScroll: true });
-    reason.setSelectionRange(from[0], from[1]);
-  } else toCard(node);
-}
 
 function face(m) {
   if (m.kind === 'bot') return el('span', { class: 'face bot', 'aria-hidden': 'true' }, el('img', { src: '/icon.svg', alt: '', width: '32', height: '32' }));

@@ -352,14 +352,14 @@ function larger(by) {
   sizes.changed.dispatchEvent(new Event('size'));
 }
 
-// fit picks the largest type at which the terminal's width fits its box, or what
-// people want above that.
+// fit picks the largest type at which the terminal's width fits its box, as long as it can be
+// read, or what people want above that. Otherwise the box scrolls sideways.
 export function fit(term, box) {
   const screen = box.querySelector('.xterm-screen');
   if (!term || !screen || !box.clientWidth) return;
   const per = screen.clientWidth / term.cols / term.options.fontSize; // a cell's width by the size of the type
   const room = box.clientWidth - 26;
-  const size = Math.round(clamp(Math.floor((room / term.cols / per) * 2) / 2, 7, 13.5) * factors[sizes.step] * 2) / 2;
+  const size = Math.round(clamp(Math.floor((room / term.cols / per) * 2) / 2, 11, 13.5) * factors[sizes.step] * 2) / 2;
   if (Number.isFinite(size) && size !== term.options.fontSize) term.options.fontSize = size;
 }
 

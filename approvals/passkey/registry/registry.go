@@ -227,15 +227,43 @@ func (b Book) Answer(tx store.Tx, owner, nonce string, response []byte, now time
 		KeyID: k.ID, Public: k.Public, KeyOwner: k.Owner, KeyBy: k.By, KeyAdded: k.Added,
 	}
 	count, err := p.Check()
+	if err == nil {
+		err = used(tx, row, k, count, now)
+	}
 	if err != nil {
 		return passkey.Proof{}, passkey.Statement{}, err
 	}
+	return p, s, nil
+}
+
+// used notes that a key was used, whose counter is count then.
+func used(tx store.Tx, row []byte, k register.Key, count uint32, now time.Time) error {
 	if count <= k.Count && (count != 0 || k.Count != 0) {
-		return passkey.Proof{}, passkey.Statement{}, ErrCopied
+		return ErrCopied
 	}
 	k.Count, k.Used = count, now.UTC()
 	store.Save(tx, row, k)
-	return p, s, nil
+	return nil
+}
+
+// SignIn returns the confirmed key with which a device has signed what [passkey.SignInChallenge] gives
+// for once. That once is good a single time is the caller's matter.
+func (b Book) SignIn(tx store.Tx, once string, response []byte, now time.Time) (register.Key, error) {
+	if len(response) > maxAnswer {
+		return register.Key{}, ErrLong
+	}
+	k, ok := b.Get(tx, passkey.KeyOf(response))
+	switch {
+	case !ok:
+		return register.Key{}, ErrNotHere
+	case !k.Confirmed():
+		return register.Key{}, ErrNotYet
+	}
+	count, err := passkey.Verify(b.Site, passkey.SignInChallenge(once), k.ID, k.Public, response, true)
+	if err == nil {
+		err = used(tx, keyKey(k.ID), k, count, now)
+	}
+	return k, err
 }
 
 // Holds reports why a proof that counted once doesn't any more, nil if it does: the key must be
