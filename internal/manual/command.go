@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"countersign/docs"
+	"countersign"
 	"countersign/internal/config"
 	"countersign/internal/words"
 )
@@ -16,7 +16,7 @@ import (
 func Of(root *cobra.Command) (*Manual, error) {
 	var b strings.Builder
 	commands(&b, root)
-	return New(docs.Files, b.String())
+	return New(countersign.Documents, b.String())
 }
 
 // commands writes a section for each command that does something.

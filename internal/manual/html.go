@@ -7,6 +7,7 @@ import (
 	"html"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/yuin/goldmark"
@@ -73,11 +74,13 @@ func (m *Manual) Handler(version string) http.Handler {
 			body = m.tree()
 		case ok:
 			var b bytes.Buffer
-			if err := md.Convert([]byte(page.Text), &b, parser.WithContext(parser.NewContext(parser.WithIDs(&ids{seen: map[string]bool{}})))); err != nil {
+			pc := parser.NewContext(parser.WithIDs(&ids{seen: map[string]bool{}}))
+			pc.Set(fromKey, placeOf(page.Name))
+			if err := md.Convert([]byte(page.Text), &b, parser.WithContext(pc)); err != nil {
 				http.Error(w, "this page can't be shown", http.StatusInternalServerError)
 				return
 			}
-			title, body = page.Title, contents(page)+b.String()
+			title, body = page.Title, contents(page)+b.String()+m.next(page)
 		default:
 			status = http.StatusNotFound
 			title, body = "There is no such page", m.tree()
@@ -87,7 +90,7 @@ func (m *Manual) Handler(version string) http.Handler {
 		_, _ = fmt.Fprintf(w, `<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>%[1]s · Countersign</title><link rel="stylesheet" href="%[2]s">
-<header><a href="%[3]s">Countersign %[4]s</a>
+<header><a href="%[3]s">Countersign %[4]s</a> <a class="console" href="/">Console</a>
 <form role="search" action="%[3]s"><input type="search" name="q" aria-label="Search the documents" placeholder="Search" maxlength="%[5]d" value="%[6]s"><button>Search</button></form></header>
 <main><h1>%[1]s</h1>
 %[7]s</main></html>
@@ -130,11 +133,24 @@ func contents(p *Page) string {
 	return `<nav class="of" aria-label="This page">` + strings.Join(of, " · ") + "</nav>\n"
 }
 
+// next leads to the page after this one.
+func (m *Manual) next(p *Page) string {
+	var all []*Page
+	for _, part := range m.Parts {
+		all = append(all, part.Pages()...)
+	}
+	i := slices.Index(all, p) + 1
+	if i >= len(all) {
+		return ""
+	}
+	return fmt.Sprintf(`<p class="next">Next: <a href="%s">%s</a></p>`, address(all[i].Name, ""), html.EscapeString(all[i].Title))
+}
+
 // results are what a search finds.
 func (m *Manual) results(asked string) string {
 	hits := m.Search(asked, 12)
 	if len(hits) == 0 {
-		return "<p>Nothing has these words. Try others, or look through the list.</p>" + m.tree()
+		return "<p>No results. Try other words or browse below.</p>" + m.tree()
 	}
 	var b strings.Builder
 	b.WriteString("<ol>")
@@ -152,12 +168,15 @@ func address(name, anchor string) string {
 	return html.EscapeString(to)
 }
 
+// fromKey has where the page stands that is transformed.
+var fromKey = parser.NewContextKey()
+
 // links leads the documents' links to each other to where they are served. Those to other files
 // of the source become text.
 type links struct{ m *Manual }
 
 // Transform implements parser.ASTTransformer.
-func (l links) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
+func (l links) Transform(doc *ast.Document, _ text.Reader, pc parser.Context) {
 	var elsewhere []*ast.Link
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // it returns what this returns: nothing
 		link, ok := n.(*ast.Link)
@@ -166,10 +185,7 @@ func (l links) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
 		}
 		to := string(link.Destination)
 		name, anchor, _ := strings.Cut(to, "#")
-		base := strings.TrimSuffix(strings.TrimSuffix(name, ".md"), ".yaml")
-		if base == "example" {
-			base = configurationName
-		}
+		base := nameOf(pc.Get(fromKey).(string), name)
 		switch _, there := l.m.Page(base); {
 		case strings.HasPrefix(to, "https://"), strings.HasPrefix(to, "http://"), name == "", name == Root+"/"+apiFile:
 		case there:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,9 +15,42 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// dir has most of the documents.
+const dir = "docs"
+
 // indexName is the document that lists the others: a part for each heading of the second level, a
 // topic for each item of its list, whose first link is the topic's own page.
-const indexName = "README.md"
+const indexName = dir + "/README.md"
+
+// beside are the pages that stand elsewhere in the source, beside what they are about.
+var beside = map[string]string{
+	"overview": "README.md", "install": "deploy/README.md", "container": "deploy/image/README.md", "kubernetes": "charts/countersign/README.md",
+}
+
+// nameOf is the page that a link of the page at a place leads to, "" for none.
+func nameOf(from, to string) string {
+	at := path.Join(path.Dir(from), to)
+	for name, file := range beside {
+		if at == file || at == path.Dir(file) {
+			return name
+		}
+	}
+	switch {
+	case at == dir+"/example.yaml":
+		return configurationName
+	case path.Dir(at) == dir && at != indexName:
+		return strings.TrimSuffix(path.Base(at), ".md")
+	}
+	return ""
+}
+
+// placeOf is where the text of a page stands.
+func placeOf(name string) string {
+	if file, ok := beside[name]; ok {
+		return file
+	}
+	return dir + "/" + name + ".md"
+}
 
 // reference is the title of the part that begins with the pages that are made rather than written.
 const reference = "Reference"
@@ -52,6 +86,8 @@ type Section struct {
 	Title  string // "" for a page's beginning
 	Anchor string // in addresses
 	Text   string // Markdown
+
+	words, title []string // of the text and of the headings, as a search compares them
 }
 
 // Name is the heading, with the page's before it.
@@ -95,6 +131,9 @@ func New(files fs.FS, commands string) (*Manual, error) {
 					return nil, fmt.Errorf("manual: the page %s can't be read: %w", name, err)
 				}
 				page := parse(name, text)
+				for i, s := range page.Sections {
+					page.Sections[i].words, page.Sections[i].title = fields(s.Text), fields(s.Title+" "+page.Title+" "+name)
+				}
 				m.pages[name] = page
 				topic = append(topic, page)
 			}
@@ -102,7 +141,7 @@ func New(files fs.FS, commands string) (*Manual, error) {
 		}
 		m.Parts = append(m.Parts, part)
 	}
-	api, err := fs.ReadFile(files, apiFile)
+	api, err := fs.ReadFile(files, dir+"/"+apiFile)
 	if err != nil {
 		return nil, fmt.Errorf("manual: the description of the API can't be read: %w", err)
 	}
@@ -133,7 +172,9 @@ func index(files fs.FS) (out []listed, err error) {
 		for line := range strings.Lines(s.Text) {
 			var names []string
 			for _, m := range pageLink.FindAllStringSubmatch(line, -1) {
-				names = append(names, m[1])
+				if name := nameOf(indexName, m[1]); name != "" {
+					names = append(names, name)
+				}
 			}
 			switch line = strings.TrimSpace(line); {
 			case len(names) > 0:
@@ -147,20 +188,20 @@ func index(files fs.FS) (out []listed, err error) {
 	return out, nil
 }
 
-var pageLink = regexp.MustCompile(`\]\(([a-z-]+)\.md\)`)
+var pageLink = regexp.MustCompile(`\]\(([A-Za-z./-]+\.md)\)`)
 
 func source(files fs.FS, name, commands string) (string, error) {
 	switch name {
 	case commandsName:
 		return "# Commands\n\n" + commands, nil
 	case configurationName:
-		raw, err := fs.ReadFile(files, "example.yaml")
+		raw, err := fs.ReadFile(files, dir+"/example.yaml")
 		return "# Configuration\n\nEvery key of the file that `COUNTERSIGN_CONFIG` names, with its default.\n\n```yaml\n" + string(raw) + "```\n", err
 	}
 	if name == apiName {
 		return describeAPI(files)
 	}
-	raw, err := fs.ReadFile(files, name+".md")
+	raw, err := fs.ReadFile(files, placeOf(name))
 	return string(raw), err
 }
 
@@ -169,7 +210,7 @@ const apiFile = "openapi.yaml"
 
 // describeAPI writes what of the API is for programs, from its description.
 func describeAPI(files fs.FS) (string, error) {
-	raw, err := fs.ReadFile(files, apiFile)
+	raw, err := fs.ReadFile(files, dir+"/"+apiFile)
 	if err != nil {
 		return "", err
 	}
@@ -285,7 +326,10 @@ type Hit struct {
 // Search returns the sections that have most of some words, or the beginnings of them, the best
 // first. A word in a heading counts most, and engineering least.
 func (m *Manual) Search(words string, most int) []Hit {
-	wanted := fields(words)
+	var wanted []word
+	for _, w := range fields(words) {
+		wanted = append(wanted, append(word{w}, meanings[w]...))
+	}
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -301,21 +345,47 @@ func (m *Manual) Search(words string, most int) []Hit {
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b Hit) int { return cmp.Compare(b.score, a.score) })
-	return hits[:min(len(hits), most)]
+	hits = hits[:min(len(hits), most)]
+	for i, h := range hits {
+		hits[i].Excerpt = excerpt(h.Text, wanted)
+	}
+	return hits
 }
 
 // ignored are words that say nothing.
 var ignored = strings.Fields("a an and are as at be by can do does for from how i in is it my of on or the this to what when where with")
 
+// meanings are what pages call what people look for.
+var meanings = map[string][]string{
+	"k8": {"kubernete"}, "sso": {"oidc"}, "saml": {"oidc"}, "yubikey": {"passkey"}, "webauthn": {"passkey"}, "fido2": {"passkey"}, "mfa": {"passkey"}, "2fa": {"passkey"},
+	"gdpr": {"forget", "delete"}, "prune": {"keep"}, "setup": {"install"}, "ha": {"replica"}, "siem": {"stream"}, "postgresql": {"postgre"}, "budget": {"cap"}, "llm": {"model"}, "port": {"listen"},
+	"offline": {"air"}, "rollback": {"undo"}, "revert": {"undo"}, "simulate": {"rehears"}, "bastion": {"jump"}, "loglevel": {"log_level"}, "mobile": {"phone"}, "login": {"sign"},
+}
+
+// fields are the words of a text. A name with _ is found by its parts, too.
 func fields(text string) (out []string) {
 	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_'
 	}) {
-		if w = stem(w); !slices.Contains(ignored, w) {
-			out = append(out, w)
+		all := []string{w}
+		if strings.Contains(w, "_") {
+			all = append(all, strings.Split(w, "_")...)
+		}
+		for _, w := range all {
+			if w = stem(w); w != "" && !slices.Contains(ignored, w) {
+				out = append(out, w)
+			}
 		}
 	}
 	return out
+}
+
+// word is one that is looked for, with what else it is called.
+type word []string
+
+// begins reports whether a word of a text is this one, or begins so.
+func (w word) begins(t string) bool {
+	return slices.ContainsFunc(w, func(s string) bool { return strings.HasPrefix(t, s) })
 }
 
 // stem takes the end off a word, so that one form of it finds others.
@@ -328,23 +398,21 @@ func stem(w string) string {
 	return w
 }
 
-// match scores a section: how often each word is in it, for its length, and where.
-func match(s Section, wanted []string) (Hit, bool) {
+// match scores a section: how often each word is in it, for its length, where, and which follow each other.
+func match(s Section, wanted []word) (Hit, bool) {
 	h, missing := Hit{Section: s}, 0
-	text, title := fields(s.Text), append(fields(s.Title), fields(s.Page.Title)...)
+	text, title := s.words, s.title
 	for _, w := range wanted {
 		n := 0.0
 		for _, t := range text {
-			if strings.HasPrefix(t, w) {
+			if w.begins(t) {
 				n++
 			}
 		}
 		in := n > 0
-		for _, t := range title {
-			if strings.HasPrefix(t, w) {
-				h.score += 4
-				in = true
-			}
+		if slices.ContainsFunc(title, w.begins) {
+			h.score += 4
+			in = true
 		}
 		if !in {
 			missing++
@@ -357,24 +425,43 @@ func match(s Section, wanted []string) (Hit, bool) {
 	for range missing {
 		h.score *= 0.4
 	}
+	if own := fields(s.Title); len(own) == len(wanted) && !slices.ContainsFunc(wanted, func(w word) bool { return !slices.ContainsFunc(own, w.begins) }) {
+		h.score += 3 // it is about that alone
+	}
+	// Words that follow each other there say what they say here.
+	for i := range len(wanted) - 1 {
+		for _, of := range [][]string{text, title} {
+			for j := range len(of) - 1 {
+				if wanted[i].begins(of[j]) && wanted[i+1].begins(of[j+1]) {
+					h.score += 3
+					break
+				}
+			}
+		}
+	}
 	h.score /= 1 + float64(len(text))/1500
+	return h, true
+}
+
+// excerpt is the sentence of a text that has most of the words.
+func excerpt(text string, wanted []word) (out string) {
 	best := 0
-	for _, sentence := range sentences(s.Text) {
+	for _, sentence := range sentences(text) {
 		n := 0
 		for _, w := range wanted {
-			if slices.ContainsFunc(fields(sentence), func(t string) bool { return strings.HasPrefix(t, w) }) {
+			if slices.ContainsFunc(fields(sentence), w.begins) {
 				n++
 			}
 		}
 		if n > best {
-			best, h.Excerpt = n, sentence
+			best, out = n, sentence
 		}
 	}
-	h.Excerpt = plain(h.Excerpt)
-	if r := []rune(h.Excerpt); len(r) > 160 {
-		h.Excerpt = string(r[:160]) + "…"
+	out = plain(out)
+	if r := []rune(out); len(r) > 160 {
+		out = string(r[:160]) + "…"
 	}
-	return h, true
+	return out
 }
 
 // sentences are those of a text, however its lines break; a row of a table is one. Those of blocks
@@ -411,11 +498,11 @@ var (
 	listItem    = regexp.MustCompile(`^(?:[-|#]|\d+\. )`)
 )
 
-// target is where a link of Markdown leads.
-var target = regexp.MustCompile(`\]\([^)]*\)`)
+// link is a link of Markdown, with its text.
+var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
 // plain is a line of Markdown without its marks.
 func plain(line string) string {
-	line = target.ReplaceAllString(line, "")
-	return strings.Join(strings.Fields(strings.NewReplacer("**", "", "`", "", "|", " ", "[", "").Replace(strings.TrimLeft(line, "-> "))), " ")
+	line = link.ReplaceAllString(line, "$1")
+	return strings.Join(strings.Fields(strings.NewReplacer("**", "", "`", "", "|", " ").Replace(strings.TrimLeft(line, "-> "))), " ")
 }

@@ -64,7 +64,7 @@ const systemData = "/var/lib/countersign/data"
 // configuration is the file, with what each part means.
 func (a Answers) configuration() string {
 	var b strings.Builder
-	b.WriteString("# What the bot may do, where, and who decides. example.yaml has every key.\n\n")
+	b.WriteString("# What the bot may do, where, and who decides. countersign docs configuration has every key.\n\n")
 	b.WriteString("# Where commands run. Nobody approves on a target without approvers.\ntargets:\n")
 	b.WriteString("  local: {kind: local, approvers: [oncall]} # the bot's own machine\n")
 	for _, h := range a.Hosts {
