@@ -79,8 +79,10 @@ func (a *Adapter) Handler() http.Handler {
 		mux.Handle("POST /api/notifications/devices", a.signed(mayWrite, a.addDevice))
 		mux.Handle("POST /api/notifications/devices/{id}/end", a.signed(mayWrite, a.endDevice))
 	}
-	if a.passkeys != nil {
+	if a.keysSignIn() {
 		mux.HandleFunc("POST /api/login/begin", a.beginLogin)
+	}
+	if a.passkeys != nil {
 		mux.Handle("GET /api/passkeys", a.signed(mayKeys, a.listPasskeys))
 		mux.Handle("POST /api/passkeys", a.signed(mayKeys, a.addPasskey))
 		mux.Handle("POST /api/passkeys/begin", a.signed(mayKeys, a.beginPasskey))
@@ -193,6 +195,9 @@ func (a *Adapter) mayPost(w http.ResponseWriter, r *http.Request, s *session) bo
 	return true
 }
 
+// keysSignIn reports whether passkeys sign people in. Where a provider does, it also says who has left.
+func (a *Adapter) keysSignIn() bool { return a.passkeys != nil && a.oidc == nil }
+
 // beginLogin gives what a passkey signs to sign its owner in.
 func (a *Adapter) beginLogin(w http.ResponseWriter, r *http.Request) {
 	if !a.mayPost(w, r, nil) {
@@ -219,7 +224,7 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &body) {
 		return
 	}
-	if a.passkeys == nil {
+	if !a.keysSignIn() {
 		body.Response = nil
 	}
 	// Only those who have no right code are counted: whoever guesses must not lock out

@@ -79,7 +79,7 @@ func pageParts(cfg Config) *strings.Replacer {
 		signIn = `<a id="oidc" class="button primary" href="/oidc/start?page">` + html.EscapeString(cfg.OIDCLabel) + `</a>`
 	}
 	passkey := ""
-	if cfg.Passkeys != nil {
+	if cfg.Passkeys != nil && cfg.OIDC == nil {
 		passkey = `<button id="passkey-login" class="button primary" type="button" hidden>Sign in with a passkey</button>`
 	}
 	return strings.NewReplacer("{{passkey}}", passkey, "{{signin}}", cmp.Or(cfg.SignIn, saySignInHow), "{{title}}", html.EscapeString(cfg.Title), "{{examples}}", list.String(), "{{oidc}}", signIn)

@@ -61,7 +61,7 @@
 // shares. Who came through the provider brings their groups, as they were then, to
 // each message and click, so that policies can name them.
 //
-// With [Config.Passkeys] a person's confirmed passkey signs them in, too: the page gets a code as of
+// With [Config.Passkeys], and no provider, a person's confirmed passkey signs them in, too: the page gets a code as of
 // a link, for nobody's name, and the device signs it. Such a session lasts thirty days, and only as long
 // as the passkey is registered. Others end at the latest after [Config.Absolute], and earlier when nothing
 // comes from the browser for [Config.Idle]. Each ends at once by signing out (here, from another browser,

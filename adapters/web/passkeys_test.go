@@ -200,3 +200,14 @@ func TestSessionsAreListedAndEndedOneByOne(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A provider says who has left; a passkey would go on letting them in.
+func TestPasskeysSignNobodyInBesideAProvider(t *testing.T) {
+	r := newRig(t, withOIDC(&fakeOIDC{}), func(c *Config) { c.Passkeys = drawer{c.DB, new(atomic.Bool)} })
+	if got := r.stranger().do("POST", "/api/login/begin", `{}`); got.status != http.StatusNotFound {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if _, got := r.passkeySignIn(LoginCode(testKey, keyMark, r.clock.now()), `{"of":"you"}`); got.status != http.StatusForbidden {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}

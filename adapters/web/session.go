@@ -170,7 +170,7 @@ func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, 
 	key := sessionKey(c.Value)
 	err = a.db.View(ctx, func(tx store.Tx) error {
 		row, ok = store.Load[sessionRow](tx, key)
-		ok = ok && (row.Passkey == "" || a.passkeys != nil && a.passkeys.Stands(tx, row.User, row.Passkey))
+		ok = ok && (row.Passkey == "" || a.keysSignIn() && a.passkeys.Stands(tx, row.User, row.Passkey))
 		return nil
 	})
 	now := a.now()
