@@ -400,6 +400,15 @@ func (c *Client) Open(ctx context.Context) ([]Result, error) {
 	return out.Calls, c.Do(ctx, http.MethodGet, "/calls", nil, &out, nil)
 }
 
+// Recent lists your calls that have not ended, and those that have and began within the last hour: an answer that
+// a connection lost is still there.
+func (c *Client) Recent(ctx context.Context) ([]Result, error) {
+	var out struct {
+		Calls []Result `json:"calls"`
+	}
+	return out.Calls, c.Do(ctx, http.MethodGet, "/calls?ended=1", nil, &out, nil)
+}
+
 // Target is a machine.
 type Target struct {
 	Name  string `json:"name"`

@@ -99,8 +99,9 @@ type Calls interface {
 	Ask(ctx context.Context, by Asker, groups []string, a Asking) (Called, error)
 	// Wait says what became of a call as soon as its state is not seen, and after a time in any case.
 	Wait(ctx context.Context, by Asker, id string, seen ExecState, within time.Duration) (Called, error)
-	// Open lists the asker's calls that have not ended.
-	Open(ctx context.Context, by Asker) ([]Called, error)
+	// Open lists the asker's calls that have not ended; with ended also those that have, and began within the
+	// last hour.
+	Open(ctx context.Context, by Asker, ended bool) ([]Called, error)
 	// Withdraw takes back what waits, and stops what runs.
 	Withdraw(ctx context.Context, by Asker, id string) error
 	// Output passes on what the command prints, or has printed, from its beginning, until it has ended or the

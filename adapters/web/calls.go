@@ -103,9 +103,9 @@ func (a *Adapter) readCall(w http.ResponseWriter, r *http.Request, s session) {
 	a.answerCall(w, r, c, err)
 }
 
-// listCalls lists the calls that have not ended.
+// listCalls lists the calls that have not ended, and with ended also newer ones that have.
 func (a *Adapter) listCalls(w http.ResponseWriter, r *http.Request, s session) {
-	all, err := a.programs.Open(r.Context(), s.asker())
+	all, err := a.programs.Open(r.Context(), s.asker(), r.URL.Query().Has("ended"))
 	if err != nil {
 		a.failStore(r.Context(), w, err)
 		return

@@ -28,6 +28,8 @@ const (
 	keepFor = 30 * 24 * time.Hour
 	// forgotten is after how long a call that never began never will.
 	forgotten = 24 * time.Hour
+	// listed is how long after its beginning a call that has ended is still listed, for an agent that lost the answer.
+	listed = time.Hour
 	// pruned is how many old calls one new one deletes.
 	pruned = 20
 	// maxKey bounds a key and a task, maxCommand a command, and maxArgs the arguments of a tool, in bytes.
@@ -382,7 +384,7 @@ func (c *Calls) wait(ctx context.Context, by chat.Asker, id string, seen chat.Ex
 }
 
 // Open implements [chat.Calls].
-func (c *Calls) Open(ctx context.Context, by chat.Asker) ([]chat.Called, error) {
+func (c *Calls) Open(ctx context.Context, by chat.Asker, ended bool) ([]chat.Called, error) {
 	out, over := []chat.Called{}, []string{}
 	err := c.cfg.DB.View(ctx, func(tx store.Tx) error {
 		out, over = out[:0], over[:0]
@@ -394,9 +396,9 @@ func (c *Calls) Open(ctx context.Context, by chat.Asker) ([]chat.Called, error) 
 			id, _ := parts[len(parts)-1].(string)
 			row, ok := store.Load[call](tx, callKey(id))
 			switch now := c.became(tx, id, row); {
-			case !ok || now.State == chat.ExecDone:
+			case !ok || now.State == chat.ExecDone && c.cfg.Now().Sub(row.Begun) > listed:
 				over = append(over, id)
-			case row.of(by):
+			case row.of(by) && (ended || now.State != chat.ExecDone):
 				out = append(out, now)
 			}
 		}

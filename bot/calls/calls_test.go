@@ -131,10 +131,10 @@ func TestACallIsItsAskersAlone(t *testing.T) {
 	if err := w.Output(t.Context(), bob, one.ID, func(chat.Output) error { return nil }); !errors.As(err, &no) {
 		t.Errorf("its output: %v", err)
 	}
-	if all, err := w.Calls.Open(t.Context(), bob); err != nil || len(all) != 0 {
+	if all, err := w.Calls.Open(t.Context(), bob, false); err != nil || len(all) != 0 {
 		t.Errorf("listed: %v %v", all, err)
 	}
-	if all, err := w.Calls.Open(t.Context(), alice); err != nil || len(all) != 1 {
+	if all, err := w.Calls.Open(t.Context(), alice, false); err != nil || len(all) != 1 {
 		t.Errorf("its own list: %v %v", all, err)
 	}
 }
@@ -365,11 +365,38 @@ func TestATokensCallsAreItsOwn(t *testing.T) {
 		t.Errorf("it withdraws another's: %v", err)
 	}
 	for by, want := range map[chat.Asker]int{one: 1, two: 1, alice: 3} {
-		if all, err := w.Calls.Open(t.Context(), by); err != nil || len(all) != want {
+		if all, err := w.Calls.Open(t.Context(), by, false); err != nil || len(all) != want {
 			t.Errorf("%q sees %d, %v", by.Token, len(all), err)
 		}
 	}
 	if _, err := w.Wait(t.Context(), alice, mine.ID, "", 0); err != nil {
 		t.Errorf("a person doesn't see their program's: %v", err)
+	}
+}
+
+// Whoever lost the answer to a call finds what became of it for an hour.
+func TestACallThatHasEndedIsListedForAnHour(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now()
+	w.cfg.Now = func() time.Time { return now }
+	w.why = "There is no such target."
+	x, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "nowhere", Command: "uptime"})
+	if err != nil || x.State != chat.ExecDone {
+		t.Fatal(x, err)
+	}
+	listed := func(ended bool) int {
+		t.Helper()
+		all, err := w.Calls.Open(t.Context(), alice, ended)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if open, all := listed(false), listed(true); open != 0 || all != 1 {
+		t.Errorf("%d are open, %d in all", open, all)
+	}
+	now = now.Add(time.Hour + time.Second)
+	if n := listed(true); n != 0 {
+		t.Errorf("%d after an hour", n)
 	}
 }

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -45,6 +47,7 @@ func TestAPersonsOwnCommand(t *testing.T) {
 		return strings.Contains(out, "Nothing was done: Nobody makes file systems here")
 	}, b.log.String)
 	ran := filepath.Join(b.dir, "ran")
+	was := 0
 	decided := func(command string, decide ...string) (out, errs string, code int) {
 		t.Helper()
 		var o, e logBuffer
@@ -59,7 +62,7 @@ func TestAPersonsOwnCommand(t *testing.T) {
 			request, _, _ = strings.Cut(after, ".")
 			return request != ""
 		}, func() string { return e.String() + b.log.String() })
-		if lines(ran) != 0 {
+		if lines(ran) != was {
 			t.Fatal("it ran before anybody decided")
 		}
 		eventually(t, "the request in the list", func() bool {
@@ -83,6 +86,7 @@ func TestAPersonsOwnCommand(t *testing.T) {
 			}
 		}
 		_ = cmd.Wait()
+		was = lines(ran)
 		return o.String(), e.String(), cmd.ProcessState.ExitCode()
 	}
 	if out, errs, code := decided("echo x >> "+ran+"; echo no >&2; exit 3", "--reason", "not now"); code != 125 || out != "" || !strings.Contains(errs, "denied: not now") || lines(ran) != 0 {
@@ -91,9 +95,35 @@ func TestAPersonsOwnCommand(t *testing.T) {
 	if out, errs, code := decided("echo x >> " + ran + "; echo done; echo no >&2; exit 3"); code != 3 || out != "done\n" || !strings.Contains(errs, "no\n") || lines(ran) != 1 {
 		t.Errorf("approved: %d %q %q", code, out, errs)
 	}
+	// A shell of its own may end, and what it prints comes byte for byte, in its streams.
+	if out, errs, code := decided("echo x >> " + ran + "; exit 7"); code != 7 || out != "" || lines(ran) != 2 {
+		t.Errorf("a command that ends its shell: %d %q %q", code, out, errs)
+	}
+	var big strings.Builder
+	for i := range 300_000 {
+		fmt.Fprintf(&big, "%d \xff\x00\xfe \r\n", i)
+	}
+	file := filepath.Join(b.dir, "big")
+	if err := os.WriteFile(file, []byte(big.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{"cat " + file: big.String(), "head -n 3 " + file: strings.Join(strings.SplitAfter(big.String(), "\n")[:3], ""), "seq 1 1500 | tail -n 1499": seq(2, 1500)} {
+		if out, errs, code := b.run("", "exec", "local", "--", command); code != 0 || out != want || errs != "" {
+			t.Errorf("%s: %d, %d bytes of %d, %.300q", command, code, len(out), len(want), errs)
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.all) != 0 {
 		t.Errorf("the model was asked %d times", len(l.all))
 	}
+}
+
+// seq is what the program of that name prints.
+func seq(from, to int) string {
+	var b strings.Builder
+	for i := from; i <= to; i++ {
+		fmt.Fprintln(&b, i)
+	}
+	return b.String()
 }

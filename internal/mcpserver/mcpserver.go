@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -49,8 +50,9 @@ const (
 	sayShell  = "Run a shell command on one of the team's machines. Reads run immediately. Anything that may change something waits until people approve exactly " +
 		"this text, for up to a quarter of an hour; a denial comes with its reason. Don't ask again for what was denied. With background, the call " +
 		"returns immediately with an id for the tool wait."
-	sayTargets  = "List the machines on which run_shell can run commands."
-	sayStatus   = "List what you have asked for in this conversation and others that has not ended: what waits for people, and what runs."
+	sayTargets = "List the machines on which run_shell can run commands."
+	sayStatus  = "List what you have asked for in this conversation and others: what waits for people, what runs, and what has ended within the last hour, " +
+		"with its result. Look here before you repeat a call whose answer you did not get."
 	sayWait     = "Wait for the end of something that you have asked for, by its id, for some seconds."
 	sayWithdraw = "Take back something that you have asked for, by its id: its card is withdrawn, or its command is stopped."
 )
@@ -192,7 +194,7 @@ type shellInput struct {
 
 // output is what a call returns.
 type output struct {
-	ID       string `json:"id,omitempty" jsonschema:"For the tools wait and withdraw, while it hasn't ended."`
+	ID       string `json:"id,omitempty" jsonschema:"For the tools wait and withdraw."`
 	State    string `json:"state,omitempty" jsonschema:"Of what hasn't ended: waiting for people, or running."`
 	Request  string `json:"request,omitempty" jsonschema:"That waits for people."`
 	ExitCode *int   `json:"exit_code,omitempty" jsonschema:"Of the command; missing if it was not run, or nobody knows how it ended."`
@@ -201,16 +203,23 @@ type output struct {
 	Result   string `json:"result,omitempty" jsonschema:"Of another tool."`
 	NotRun   string `json:"not_run,omitempty" jsonschema:"Why it was not run: people denied it, for example."`
 	Unknown  string `json:"unknown,omitempty" jsonschema:"Why nobody knows how it ended. Look before you try again."`
-	Cut      bool   `json:"cut,omitempty" jsonschema:"The output is only its end."`
+	Cut      bool   `json:"cut,omitempty" jsonschema:"The output is only its beginning and its end."`
+	Output   string `json:"output,omitempty" jsonschema:"The id of all of it, for the tool read_output."`
 }
 
+// leftOut is the line between the ends of an output.
+var leftOut = regexp.MustCompile(`(?m)^\[\.\.\. [0-9]+ bytes left out \.\.\.\]$`)
+
 func outputOf(x client.Result) output {
-	out := output{ExitCode: x.ExitCode, Stdout: x.Stdout, Stderr: x.Stderr, Result: x.Result, Cut: x.Kept != ""}
+	out := output{ExitCode: x.ExitCode, Stdout: x.Stdout, Stderr: x.Stderr, Result: x.Result}
+	if out.Cut = leftOut.MatchString(x.Stdout) || leftOut.MatchString(x.Stderr); out.Cut {
+		out.Output = x.Kept
+	}
 	switch {
 	case x.State != client.Done:
 		out.ID, out.State, out.Request = x.ID, cmp.Or(string(x.State), "queued"), x.Request
 	case x.Unknown:
-		out.Unknown = cmp.Or(x.Note, "contact to the machine was lost")
+		out.Unknown = cmp.Or(x.Note, "it has no exit code: contact to the machine was lost, or somebody stopped it")
 	case x.ExitCode == nil && x.Result == "":
 		out.NotRun = cmp.Or(x.Note, "nobody said why")
 	}
@@ -287,18 +296,24 @@ func (c Config) withdraw(ctx context.Context, r *mcp.CallToolRequest, in idInput
 
 // statusOutput is what the tool status returns.
 type statusOutput struct {
-	Open []output `json:"open"`
+	Open  []output `json:"open"`
+	Ended []output `json:"ended" jsonschema:"What began within the last hour and has ended, by its id."`
 }
 
 func (c Config) status(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, statusOutput, error) {
-	out := statusOutput{Open: []output{}}
+	out := statusOutput{Open: []output{}, Ended: []output{}}
 	as, err := c.client(ctx, r)
 	if err != nil {
 		return nil, out, err
 	}
-	all, err := as.Open(ctx)
+	all, err := as.Recent(ctx)
 	for _, x := range all {
-		out.Open = append(out.Open, outputOf(x))
+		if one := outputOf(x); x.State == client.Done {
+			one.ID = x.ID
+			out.Ended = append(out.Ended, one)
+		} else {
+			out.Open = append(out.Open, one)
+		}
 	}
 	return nil, out, err
 }
