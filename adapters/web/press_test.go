@@ -477,3 +477,71 @@ func TestTheCardOfANotificationStays(t *testing.T) {
 	there("changed")
 	s.clean()
 }
+
+// TestButtonsThatCanOnlyRefuseAreNotThere: the conversation's card says why somebody can't approve, the list says whom it
+// needs, and what has to be written is asked for before anything else.
+func TestButtonsThatCanOnlyRefuseAreNotThere(t *testing.T) {
+	t.Parallel()
+	desk := &stage{}
+	s := newScreenTest(t, func(c *Config) { c.Desk = desk })
+	th := s.talk()
+	mine := *face(t, "break-glass")
+	mine.Choose = []chat.Button{
+		{ID: "approve:r1.n", Label: "Approve", Style: chat.StyleApprove, Confirm: "Really?"}, {ID: "deny:r1.n", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
+		{ID: "glass:r1.n", Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: "Alone?", More: true},
+	}
+	verdict := chat.HomeCard{ID: "r1", Thread: th, At: time.Now(), Card: chat.Card{Title: "Restart app"}, Not: "You can't approve this: you requested it. Ask oncall."}
+	desk.set(chat.Home{Others: []chat.HomeCard{verdict}})
+	s.bot.post(th, chat.Post{Key: "a", Card: &mine})
+	const card = `document.querySelector('#log .card.open')`
+	s.until(card + `?.querySelector('.may-not').textContent === "You can't approve this: you requested it. Ask oncall."`)
+	s.is(`[...` + card + `.querySelectorAll('.choices button[data-style]')].filter((b) => !b.hidden).map((b) => b.textContent).join() === 'Deny'`)
+	s.until(`document.querySelector('#threads .state')?.textContent === 'Needs others' && document.querySelector('#state').textContent === 'Needs others'`)
+	s.shot("73-refused")
+	verdict.Not, verdict.Glass = "", true
+	desk.set(chat.Home{Yours: []chat.HomeCard{verdict}})
+	s.until(`!` + card + `.querySelector('button[data-verb=approve]').hidden && !` + card + `.querySelector('button[data-verb=glass]').hidden && ` + card + `.querySelector('.may-not').textContent === ''`)
+	s.do("more", script(`[...`+card+`.querySelectorAll('.links button')].find((b) => b.textContent === 'More').click()`))
+	s.until(`!` + card + `.querySelector('button[data-verb=glass]').disabled`)
+	s.decide("without a reason", ".card.open button[data-verb=glass]")
+	s.until(`document.querySelector('#told').textContent.startsWith('This needs a reason') && document.activeElement.classList.contains('reason')`)
+	s.is(`!document.querySelector('#confirm').open`)
+	if c := s.clicks(); len(c) != 0 {
+		t.Errorf("%+v", c)
+	}
+	s.clean()
+}
+
+// TestWhatFiresIsOnTheFirstPage: alerts stand there, the worst first, with their silence; and who is on call.
+func TestWhatFiresIsOnTheFirstPage(t *testing.T) {
+	t.Parallel()
+	desk, all := &stage{}, &register{}
+	s := newScreenTest(t, func(c *Config) { c.Desk, c.Lists = desk, all })
+	th := s.talk()
+	home := busyHome(t, th)
+	home.Alerts = []chat.Firing{
+		{ID: "a1", Title: "checkout refuses orders", Severity: "critical", Source: "alertmanager", Since: time.Now().Add(-9 * time.Minute), Thread: th},
+		{ID: "a2", Title: "disk is nearly full on db-1", Severity: "warning", Since: time.Now().Add(-time.Hour)},
+		{ID: "a3", Title: "certificate expires soon", Severity: "info", Since: time.Now().Add(-time.Hour), Silenced: true},
+	}
+	home.OnCall = []string{"Bob, primary until 08:00 UTC"}
+	desk.set(home)
+	s.do("home", script(`document.querySelector('#to-home').click()`))
+	s.until(`document.querySelectorAll('#home .home-alert').length === 3`)
+	s.is(`[...document.querySelectorAll('#home h2')].map((h) => h.firstChild.textContent.trim()).join() === 'Needs you,Firing now,Running now,Needs others,Recent changes,On call'`)
+	s.is(`document.querySelector('#home .home-alert').textContent.includes('critical') && document.querySelector('#home .home-alert a').textContent === 'checkout refuses orders'`)
+	for _, size := range []struct {
+		name string
+		w, h int64
+	}{{"82-alerts", 1280, 1500}, {"83-alerts-phone", 390, 1700}} {
+		s.do("size", chromedp.EmulateViewport(size.w, size.h))
+		s.until(fmt.Sprintf(`innerWidth === %d && document.documentElement.scrollWidth <= innerWidth`, size.w))
+		s.shot(size.name)
+	}
+	s.press("silence", "#home .home-alert:nth-child(1) button")
+	s.until(`performance.getEntriesByType('resource').some((e) => e.name.endsWith('/api/lists/alerts/act'))`)
+	if all.silenced.Load() == nil {
+		t.Error("it isn't silenced")
+	}
+	s.clean()
+}

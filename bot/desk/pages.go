@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,10 +85,15 @@ func searchIn(r *machines.Recordings, i machines.Recording, words []string) ([]r
 // AlertsPage lists problems that alerts told of; in is nil as long as there are none.
 func AlertsPage(in func() *alerts.Intake, now func() time.Time) Page {
 	return Page{
-		ID: "alerts", Title: "Alerts", About: sayAlerts, Columns: []string{"Last heard", "Problem", "Source", "State", "Since", "Notices"},
+		ID: "alerts", Title: "Alerts", About: sayAlerts, Columns: []string{"Last heard", "Problem", "Severity", "Source", "State", "Since", "Notices"},
 		There: func() bool { return in() != nil },
 		Rows: func(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
 			all, err := in().Problems(ctx)
+			firing := slices.IndexFunc(all, func(p alerts.Problem) bool { return !p.Firing }) // those that fire come first
+			if firing < 0 {
+				firing = len(all)
+			}
+			slices.SortStableFunc(all[:firing], worse)
 			for _, p := range all {
 				state := chat.Cell{Text: "over", Tone: chat.ToneGood}
 				if p.Firing {
@@ -106,7 +112,7 @@ func AlertsPage(in func() *alerts.Intake, now func() time.Time) Page {
 				if own(p.Thread, q) {
 					row.Thread = p.Thread
 				}
-				row.Cells = []chat.Cell{moment(p.Heard), text(p.Title), text(p.Source), state, moment(p.Since), text(fmt.Sprint(p.Notices))}
+				row.Cells = []chat.Cell{moment(p.Heard), text(p.Title), text(p.Severity), text(p.Source), state, moment(p.Since), text(fmt.Sprint(p.Notices))}
 				a.Rows = append(a.Rows, row)
 			}
 			return a, err

@@ -1,6 +1,6 @@
 // Cards. Everything in them is text.
 
-import { el, exposed, icon, copy, newID, announce, lost, until, elapsed, $ } from './dom.js';
+import { el, exposed, icon, copy, inZone, newID, announce, lost, until, elapsed, $ } from './dom.js';
 import api from './api.js';
 import { deciding, onTop, unsettle } from './press.js';
 import { signature, signThere } from './passkeys.js';
@@ -33,7 +33,7 @@ export function renderCard(thread, card, at) {
     open && card.code && el('code', { class: 'first-line', 'aria-hidden': 'true', text: firstLine(card.code) })));
   const details = detailsOf(card, id);
   if (isLine(card)) {
-    root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', card.body,
+    root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', inZone(card.body, at),
       card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), ...warnings(card), el('p', { class: 'last', hidden: true }));
   } else {
     const code = card.code ? codeOf(card, open) : null;
@@ -266,6 +266,8 @@ function buttons(thread, card, offered, notice, details, code) {
     return [b, press];
   }));
   const row = el('div', { class: 'choices', role: 'group', 'aria-label': 'Decide' }, ...main.map((b) => all.get(b)));
+  const grant = rest.find((b) => b.id.startsWith('grant:'));
+  if (grant) more.append(el('p', { class: 'context', text: say.grantMeans(grant.label) }));
   if (rest.length) more.append(el('div', { class: 'choices', role: 'group', 'aria-label': 'More choices' }, ...rest.map((b) => all.get(b))));
   const behind = more.childElementCount > 0 && card.footer && !card.final;
   if (behind) more.hidden = !main.some((b) => b.style === 'approve' && b.ask_reason);

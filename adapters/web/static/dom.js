@@ -83,6 +83,18 @@ export function when(iso) {
   return el('time', { datetime: iso, title: at.toLocaleString(), text: day + clock });
 }
 
+// inZone writes the clock times of a text that are in UTC in the reader's own zone. at is about when it was written.
+export function inZone(text, at) {
+  if (!text || !new Date().getTimezoneOffset()) return text;
+  return text.replace(/\b([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)? UTC\b/g, (all, hours, minutes) => {
+    const then = new Date(at);
+    then.setUTCHours(Number(hours), Number(minutes), 0, 0);
+    const day = 24 * 3600e3;
+    then.setTime(then.getTime() - Math.round((then - new Date(at)) / day) * day);
+    return then.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+  });
+}
+
 // until is a moment to come, in words that [tick] keeps true.
 export function until(at) {
   const node = el('time', { datetime: at.toISOString(), 'data-until': String(at.getTime()) });

@@ -22,7 +22,7 @@ export class Home {
     this.cards = new Map(); // id -> { print, node }
   }
 
-  get empty() { return !this.data || (groups.every(([key]) => !this.data[key].length) && !this.data.busy.length && !this.data.alerts.length && !this.data.oncall.length); }
+  get empty() { return !this.data || (groups.every(([key]) => !this.data[key].length) && !this.data.busy.length && !this.data.alerts.length); }
 
   async refresh() {
     if (!this.has) return;
@@ -46,7 +46,7 @@ export class Home {
   show(visible) {
     const box = $('home');
     const came = box.hidden;
-    box.hidden = !visible || this.empty;
+    box.hidden = !visible || (this.empty && !this.data?.oncall.length);
     if (box.hidden) return;
     steady($('scroll'), 'data-card', () => this.draw(box));
     if (came) $('scroll').scrollTop = 0;

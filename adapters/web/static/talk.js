@@ -1,6 +1,6 @@
 // One conversation: its messages, its stream, and what the bot is doing.
 
-import { $, el, when, copy, announce, steady, tick } from './dom.js';
+import { $, el, when, copy, announce, elapsed, steady, tick } from './dom.js';
 import api from './api.js';
 import { file, keep, news, renderCard, showLast } from './card.js';
 import { showOutput, saveOutput, hideOutput } from './output.js';
@@ -235,13 +235,14 @@ export class Talk {
     const stick = this.sticky;
     let node = this.lives.get(p.key);
     if (!node) {
-      node = el('div', { class: 'doing' }, el('p', { class: 'doing-line' }, el('span', { class: 'spinner', 'aria-hidden': 'true' }), el('span', { class: 'doing-text' })),
+      node = el('div', { class: 'doing' }, el('p', { class: 'doing-line' }, el('span', { class: 'spinner', 'aria-hidden': 'true' }), el('span', { class: 'doing-text' }), el('span', { class: 'doing-for', hidden: true }, elapsed(new Date()))),
         el('pre', { class: 'doing-tail', hidden: true }));
       this.lives.set(p.key, node);
       $('live').append(node);
     }
     const status = p.status || 'working';
-    const line = status.charAt(0).toUpperCase() + status.slice(1) + '…';
+    const line = status.charAt(0).toUpperCase() + status.slice(1).replace(/\.+$/, '') + '…';
+    node.querySelector('.doing-for').hidden = status !== 'thinking'; // others say for how long
     const said = node.querySelector('.doing-text');
     if (said.textContent !== line) this.say(line, p.key);
     set(said, line);
