@@ -2,6 +2,7 @@ package card
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"countersign/approvals"
@@ -29,7 +30,7 @@ func footer(r approvals.Record) string {
 			s = groups(n.Who())
 		}
 		if met := r.Met(i); met > 0 {
-			s += fmt.Sprintf(" (%d so far)", met)
+			s += fmt.Sprintf(" (%d so far: %s)", met, strings.Join(approvedBy(r, i), ", "))
 		}
 		needs = append(needs, s)
 	}
@@ -42,7 +43,7 @@ func footer(r approvals.Record) string {
 	}
 	switch {
 	case r.Require.Write != "":
-		who += " who writes " + line(r.Require.Write)
+		who += ", who types \"" + line(r.Require.Write) + "\" to confirm"
 	case r.Require.ReasonRequired:
 		who += " with a reason"
 	}
@@ -125,4 +126,14 @@ func votes(add func(name, value string), r approvals.Record) {
 	if r.Require.Solo {
 		add("Solo mode", "one person may approve what they asked for")
 	}
+}
+
+// approvedBy are the names of those whose approvals count for a need.
+func approvedBy(r approvals.Record, need int) (out []string) {
+	for _, v := range r.Votes {
+		if v.Approve && slices.Contains(v.Meets, need) {
+			out = append(out, line(nameOf(v.User)))
+		}
+	}
+	return out
 }
