@@ -162,7 +162,7 @@ func (n *incident) play(size int) {
 func TestAnIncidentOfTenHoursStaysInsideTheBudget(t *testing.T) {
 	windows, entries := []int{128_000, 16_000}, 5000
 	if !needstest.Whole(t) {
-		windows, entries = windows[1:], 1500
+		windows, entries = windows[1:], 3000
 	}
 	known := map[string]int{} // the same transcript is written twice
 	count := func(text string) int {
