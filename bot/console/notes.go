@@ -55,6 +55,10 @@ func keepSample(dataDir string, log *slog.Logger) func(oidc.Sample) {
 	}
 }
 
+// Why is the reason of an error of the identity provider's client for who sets the console up; its text is for the
+// person who signs in.
+func Why(err error) string { return oidc.Why(err) }
+
 // LastSignIn is what the last sign-in through the identity provider brought; false if there was none.
 func LastSignIn(dataDir string) (s oidc.Sample, ok bool) {
 	ok = kept(dataDir, sampleName, &s)

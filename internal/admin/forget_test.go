@@ -95,7 +95,7 @@ func TestOldConversationsGoAndTheAuditRecordStays(t *testing.T) {
 		(approvals.Ledger{}).Open(tx, approvals.Record{ID: "open", Thread: "web:open"})
 		queue.PutAt(tx, now.Add(time.Hour), queue.Item{ID: "i", Thread: "web:waits", Kind: "x"})
 	})
-	n, err := pruneThreads(t.Context(), db, now.Add(-90*24*time.Hour))
+	n, err := bot.PruneThreads(t.Context(), db, now.Add(-90*24*time.Hour))
 	if err != nil || n != 1 {
 		t.Errorf("%d removed, %v", n, err)
 	}
@@ -120,8 +120,8 @@ func TestAPersonIsForgotten(t *testing.T) {
 	defer db.Close()
 	told(t, db, "web:old", time.Now())
 	told(t, db, "web:new", time.Now())
-	said, err := oblivion{Person: ann.ID}.do(t.Context(), db)
-	if err != nil || !strings.HasPrefix(said, "2 messages of slack:T1:ANN removed from 2 conversations") {
+	done, err := bot.Forget{Person: ann.ID}.Run(t.Context(), db)
+	if said := saidOf(bot.Forget{Person: ann.ID}, done); err != nil || !strings.HasPrefix(said, "2 messages of slack:T1:ANN removed from 2 conversations") {
 		t.Errorf("%s, %v", said, err)
 	}
 	left := rows(t, db)
@@ -150,10 +150,10 @@ func TestARunningBotForgets(t *testing.T) {
 	srv := httptest.NewServer(forgetHandler(bot.Site{DB: db, Key: key, Log: slog.New(slog.DiscardHandler)}))
 	defer srv.Close()
 	e := config.Env{DataDir: dir}
-	if _, err := askToForget(t.Context(), e, srv.URL, oblivion{Thread: "web:none"}); err == nil || !strings.Contains(err.Error(), "no conversation web:none") {
+	if _, err := askToForget(t.Context(), e, srv.URL, bot.Forget{Thread: "web:none"}); err == nil || !strings.Contains(err.Error(), "no conversation web:none") {
 		t.Error(err)
 	}
-	said, err := askToForget(t.Context(), e, srv.URL, oblivion{Thread: "web:old"})
+	said, err := askToForget(t.Context(), e, srv.URL, bot.Forget{Thread: "web:old"})
 	if err != nil || !strings.Contains(said, "web:old is removed") || strings.Contains(rows(t, db), "drawer") {
 		t.Errorf("%s, %v", said, err)
 	}

@@ -94,7 +94,7 @@ func pruneAll(ctx context.Context, e config.Env, f config.File, db store.DB, now
 		return n, fmt.Errorf("old rows cannot be pruned; run bot store check (%w)", err)
 	}
 	if f.Keep.Threads > 0 {
-		threads, err := pruneThreads(ctx, db, now.Add(-f.Keep.Threads))
+		threads, err := bot.PruneThreads(ctx, db, now.Add(-f.Keep.Threads))
 		if n.rows += threads; err != nil {
 			return n, fmt.Errorf("old conversations cannot be removed; run bot store check (%w)", err)
 		}

@@ -45,3 +45,20 @@ func TestASourceOfWhoIsOnCallIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatPeopleAreCalledAtEachProvider: Entra ID doesn't say whether an address is verified.
+func TestWhatPeopleAreCalledAtEachProvider(t *testing.T) {
+	for _, tc := range []struct {
+		c    OIDCConfig
+		want string
+	}{
+		{OIDCConfig{Issuer: "https://login.example.com/realms/ops"}, "email"},
+		{OIDCConfig{Issuer: "https://login.microsoftonline.com/aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee/v2.0"}, "preferred_username"},
+		{OIDCConfig{Issuer: "https://login.microsoftonline.com/aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee/v2.0", NameClaim: "oid"}, "oid"},
+		{OIDCConfig{Issuer: "https://login.microsoftonline.com.evil.example/x"}, "email"},
+	} {
+		if got := tc.c.Name(); got != tc.want {
+			t.Errorf("%+v: %q, not %q", tc.c, got, tc.want)
+		}
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"countersign/adapters/web/oidc"
 	"countersign/bot/console"
 	"countersign/internal/config"
 	"countersign/internal/words"
@@ -73,7 +72,7 @@ func checkProvider(ctx context.Context, e config.Env, f config.File) result {
 	}
 	switch {
 	case err != nil:
-		return fromSentence("FAIL", oidc.Why(err), "check web.oidc.issuer and the network")
+		return fromSentence("FAIL", console.Why(err), "check web.oidc.issuer and the network")
 	case e.OIDCSecret == "":
 		return warns("%s is there, and OIDC_CLIENT_SECRET is not set, which only public clients do without",
 			f.Web.OIDC.Issuer).withFix("set it, or OIDC_CLIENT_SECRET_FILE")

@@ -42,8 +42,8 @@ const (
 	errMany   sentence = "You're in more groups than the identity provider sends, so none of them counts here. Ask whoever runs it to send only the groups that are assigned to this application."
 
 	// The provider says no, or it says nothing.
-	errUnverified sentence = "The identity provider says that your email address isn't verified. Verify it there. If you can't, ask whoever runs the bot to identify people by another claim; its log names some."
-	errUnsaid     sentence = "The identity provider doesn't say whether your email address is verified. Ask whoever runs the bot to identify people by the claim oid or sub, or whoever runs the provider to send xms_edov (Entra ID) or email_verified."
+	errUnverified sentence = "The identity provider says that your email address isn't verified. Verify it there. If you can't, ask whoever runs the bot to take names from another claim. The bot's log names some."
+	errUnsaid     sentence = "The identity provider doesn't say whether your email address is verified. Ask whoever runs the bot to take people's names from the claim oid or sub instead. Entra ID can also send xms_edov."
 )
 
 // sayNoName refuses a sign-in without the claim that holds the name.
