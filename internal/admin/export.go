@@ -43,7 +43,7 @@ func ExportCommand() *cobra.Command {
 			}
 			db, err := storage.OpenExisting(cmd.Context(), e)
 			if errors.Is(err, store.ErrLocked) {
-				return fmt.Errorf("the bot is running and holds its store; say `export` in the thread, or stop the bot first")
+				return fmt.Errorf("the bot is running and holds its store. Stop it to write all of the record; the word `export` in the thread posts what fits there")
 			}
 			if err != nil {
 				return err

@@ -38,7 +38,8 @@ my (%root, %had);
 my $masks = 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x40000000; # attributes, closed after writing, moved, created, deleted
 for (lines("/proc/self/mountinfo")) {
   my @f = split / /;
-  next if $had{$f[2]} || !/ - (ext[234]|xfs|btrfs|f2fs|vfat|tmpfs|overlay|zfs|bcachefs) /;
+  none() if $f[4] eq "/" && / - overlay /; # its handles lead to names without their directories
+  next if $had{$f[2]} || !/ - (ext[234]|xfs|btrfs|f2fs|vfat|tmpfs|zfs|bcachefs) /;
   (my $dir = $f[4]) =~ s/\\([0-7]{3})/chr oct $1/ge;
   next if syscall($mark, $notices, 0x101, $masks, -100, $dir) < 0;
   my $st = "\0" x 120;

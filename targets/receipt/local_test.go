@@ -10,6 +10,7 @@ import (
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/local"
+	"countersign/targets/receipt"
 )
 
 func TestThisMachineRecords(t *testing.T) {
@@ -37,4 +38,38 @@ func TestAnAccountWithoutRightsCompares(t *testing.T) {
 		needstest.Missing(t, "the test changes its account")
 	}
 	backendtest.Receipt(t, unprivileged{local.New(local.Options{Notes: t.TempDir()})}, false)
+}
+
+// overlaid looks from a root file system that is an overlay, as that of a container is.
+type overlaid struct {
+	*local.Target
+	dir string
+}
+
+const inOverlay = `d=$1; shift
+mount -t tmpfs none "$d" && mkdir "$d/up" "$d/work" "$d/root" && mount -t overlay none -o "lowerdir=/,upperdir=$d/up,workdir=$d/work" "$d/root" &&
+mount --rbind /proc "$d/root/proc" && mount --rbind /dev "$d/root/dev" && exec chroot "$d/root" "$@"`
+
+func (o overlaid) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
+	s.Argv = append([]string{"unshare", "--mount", "sh", "-c", inOverlay, "sh", o.dir}, s.Argv...)
+	return warranttest.Start(ctx, o.Target, s)
+}
+
+// The kernel's handles of an overlay lead to names without their directories.
+func TestAnOverlayIsCompared(t *testing.T) {
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can mount")
+	}
+	w, err := receipt.Prepare(t.Context(), overlaid{local.New(local.Options{Notes: t.TempDir()}), t.TempDir()}, []string{"PATH=" + os.Getenv("PATH")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Drop()
+	w.Look()
+	if b, recorded, err := w.Ready(t.Context()); err != nil || b.At == "" || recorded {
+		t.Errorf("recorded: %v, %v, %+v", recorded, err, b)
+	}
 }
