@@ -569,7 +569,11 @@ func details(r approvals.Record, summary string) []chat.Field {
 	}
 	add("Asked at", stamp(r.Created))
 	if r.State == approvals.Pending {
-		add("Expires", stamp(r.ExpiresAt))
+		expires := stamp(r.ExpiresAt)
+		if r.ExpiresAt.Sub(r.Created) >= 24*time.Hour { // the time of day alone would be taken for today's
+			expires = r.ExpiresAt.UTC().Format("2006-01-02 15:04:05") + " UTC"
+		}
+		add("Expires", expires)
 	}
 	add("Request", fmt.Sprintf("%s, digest %s", r.ID, r.Digest.Short()))
 	return f

@@ -395,8 +395,15 @@ func nameless(rec approvals.Record, b Ballot) bool {
 
 func decidedText(r approvals.Record) string {
 	switch r.State {
-	case approvals.Approved, approvals.Running, approvals.Done, approvals.OutcomeUnknown:
+	case approvals.Approved:
 		return "Already approved by " + r.By.Name + " at " + clock(r.Decided) + "."
+	case approvals.Running:
+		return "Already approved by " + r.By.Name + " at " + clock(r.Decided) + ". It is running."
+	case approvals.Done, approvals.OutcomeUnknown:
+		if r.Outcome.Unstarted {
+			return "Already approved by " + r.By.Name + " at " + clock(r.Decided) + ". It was not run."
+		}
+		return "Already approved by " + r.By.Name + " at " + clock(r.Decided) + ". It has run."
 	case approvals.Denied:
 		return "Already denied by " + r.By.Name + " at " + clock(r.Decided) + "."
 	case approvals.Expired:

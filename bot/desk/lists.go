@@ -182,9 +182,13 @@ func (l Lists) approvals(ctx context.Context, q chat.ListQuestion) (Answer, erro
 			if !own(r.Thread, q) {
 				card = elsewhere(card)
 			}
+			became := outcome(r, own(r.Thread, q))
+			if len(r.Action.Steps) > 0 && r.State == approvals.Done {
+				became = steps(tx, r)
+			}
 			row := chat.Row{Cells: []chat.Cell{
 				moment(cmp.Or(r.Ended, r.Decided, r.Created)), text(card.Title), {Text: r.Level, Tone: card.Tone},
-				text(cmp.Or(r.Requester.Name, string(r.Requester.ID))), text(decision(r)), text(outcome(r, own(r.Thread, q))),
+				text(cmp.Or(r.Requester.Name, string(r.Requester.ID))), text(decision(r)), text(became),
 			}}
 			if own(r.Thread, q) {
 				row.Thread = r.Thread
@@ -198,23 +202,38 @@ func (l Lists) approvals(ctx context.Context, q chat.ListQuestion) (Answer, erro
 
 // decision says who decided a request, and how.
 func decision(r approvals.Record) string {
-	var names []string
-	for _, v := range r.Votes {
-		if v.Void {
-			continue
-		}
-		names = append(names, cmp.Or(v.User.Name, string(v.User.ID)))
-	}
-	by := cmp.Or(r.By.Name, string(r.By.ID))
-	switch {
-	case r.State == approvals.Pending:
+	what, by := string(r.State), cmp.Or(r.By.Name, string(r.By.ID))
+	switch r.State {
+	case approvals.Pending:
 		return ""
-	case len(names) > 0 && !r.Decided.IsZero():
-		return "approved by " + strings.Join(names, " and ")
-	case by != "":
-		return string(r.State) + " by " + by
+	case approvals.Approved, approvals.Running, approvals.Done, approvals.OutcomeUnknown:
+		what = "approved"
+		var names []string
+		for _, v := range r.Votes {
+			if v.Approve && !v.Void {
+				names = append(names, cmp.Or(v.User.Name, string(v.User.ID)))
+			}
+		}
+		by = cmp.Or(strings.Join(names, " and "), by)
+	case approvals.Cancelled:
+		what = "withdrawn"
+	case approvals.Denied, approvals.Expired, approvals.Invalid:
 	}
-	return string(r.State)
+	if by == "" {
+		return what
+	}
+	return what + " by " + by
+}
+
+// steps says how far a plan is.
+func steps(tx store.Tx, r approvals.Record) string {
+	ok := 0
+	for _, id := range r.Steps {
+		if s, there := (approvals.Ledger{}).Get(tx, id); there && s.State == approvals.Done && s.Outcome.OK {
+			ok++
+		}
+	}
+	return fmt.Sprintf("%d of %d steps done", ok, len(r.Action.Steps))
 }
 
 // outcome says what became of a request: the words of its own network's threads are for those
