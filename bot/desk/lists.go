@@ -210,7 +210,7 @@ func decision(r approvals.Record) string {
 		what = "approved"
 		var names []string
 		for _, v := range r.Votes {
-			if v.Approve && !v.Void {
+			if v.Counts() {
 				names = append(names, cmp.Or(v.User.Name, string(v.User.ID)))
 			}
 		}
