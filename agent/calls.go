@@ -83,7 +83,7 @@ func (w *worker) planCall(ctx context.Context, s step, approved bool) (tools.Pla
 	c := tools.Call{
 		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(),
 		Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Direct: s.turn.reply != nil && s.turn.reply.Direct,
-		Approved: approved, Alone: s.own() && !s.turn.reply.Claimed,
+		Approved: approved, Alone: s.own() && !s.turn.reply.Claimed && s.caller().Way != approvals.WayMCP, // an agent looks at its terminal
 	}
 	if isBudgetRequest(s.turn.reply) {
 		c.Agent = "" // the bot makes this call, also in a sub-agent's conversation

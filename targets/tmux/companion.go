@@ -46,7 +46,7 @@ func (s *Server) connectRelay(ctx context.Context) (*conn, error) {
 	s.relay = c
 	s.mu.Unlock()
 	// Another target that is the same account has the same server, so only the first time all others are strays.
-	s.endStrays(ctx, c, relaySession, func(pid string) bool { return last == nil || pid == last.pid })
+	s.endStrays(ctx, c, relaySession, false, func(pid string) bool { return last == nil || pid == last.pid })
 	if found {
 		s.removeOrphanCompanions(ctx, c)
 	}

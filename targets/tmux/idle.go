@@ -207,10 +207,10 @@ func (s *Server) clientCame(c *conn, session string) {
 	_ = s.applyGuard(ctx, own, session) // before the use ends
 }
 
-// endStrays ends control clients of earlier connections to a session: of a bot that was killed, or of a link that
-// broke. tmux 3.3a never lets one go whose output nobody takes, and can't end itself as long as it is there. Other
+// endStrays ends control clients of earlier connections, of a bot that was killed or of a link that broke: those to
+// the session, and the first time those to all sessions of the target. tmux 3.3a never lets one go whose output nobody takes, and can't end itself as long as it is there. Other
 // processes that share the server have clients of their own. The caller holds setup; see shut.
-func (s *Server) endStrays(ctx context.Context, c *conn, session string, stray func(pid string) bool) {
+func (s *Server) endStrays(ctx context.Context, c *conn, session string, first bool, stray func(pid string) bool) {
 	if s.shared.Load() {
 		return
 	}
@@ -226,15 +226,22 @@ func (s *Server) endStrays(ctx context.Context, c *conn, session string, stray f
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	for asked := false; ; asked = true {
-		lines, err := c.do(ctx, fmt.Sprintf("list-clients -t %s -F '#{client_control_mode} #{client_pid} #{client_name}'", quote("="+session+":")))
+		// Another target that is the same account has the same server; package session tags sessions with their target.
+		lines, err := c.do(ctx, "list-clients -F '#{client_control_mode} #{client_pid} #{client_name} #{session_name} #{@cs_target}'")
 		if err != nil {
 			return
 		}
+		target := ""
+		for _, l := range lines {
+			if f := strings.SplitN(l, " ", 5); len(f) == 5 && f[1] == c.pid {
+				target = f[4]
+			}
+		}
 		kill := []string{"kill", "--"}
 		for _, l := range lines {
-			f := strings.Fields(l)
+			f := strings.SplitN(l, " ", 5)
 			// A person's client in control mode (tmux -CC) has a terminal and is named by it.
-			if len(f) == 3 && f[0] == "1" && f[2] == "client-"+f[1] && !own[f[1]] && stray(f[1]) {
+			if len(f) == 5 && f[0] == "1" && f[2] == "client-"+f[1] && (f[3] == session || first && f[4] == target) && !own[f[1]] && stray(f[1]) {
 				kill = append(kill, f[1])
 			}
 		}

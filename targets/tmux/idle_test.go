@@ -141,7 +141,8 @@ func TestClientsOfAKilledBotAreEnded(t *testing.T) {
 		}
 		return cmd
 	}
-	strays := []*exec.Cmd{stray(b.sock, "main"), stray(b.sock, "main"), stray(b.sock+".err", relaySession)}
+	b.tmux("new-session", "-d", "-s", "another")
+	strays := []*exec.Cmd{stray(b.sock, "main"), stray(b.sock, "another"), stray(b.sock+".err", relaySession)}
 	own := exec.CommandContext(t.Context(), "tmux", "-L", b.sock, "-CC", "attach", "-t", "=main:")
 	own.Env = append(os.Environ(), "TERM=xterm-256color")
 	tty, err := pty.Start(own)

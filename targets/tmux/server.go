@@ -54,6 +54,7 @@ type Server struct {
 	uses         map[string]int   // how many users there are of a session; see use
 	free         []*conn          // attached to sessions that others serve, or nobody
 	known        map[string]bool  // sessions that this process has attached to
+	tidied       bool             // clients of earlier processes were ended
 	relay        *conn            // to the server of the companions
 	panes        map[int]*Pane    // the live panes by number
 	keyboardHeld map[string]bool  // sessions whose keyboard people have, as tmux reported last
@@ -325,11 +326,11 @@ func (s *Server) attach(ctx context.Context, session string) (c *conn, fresh boo
 	s.mu.Lock()
 	c.used = time.Now()
 	s.sessions[session] = c
-	known := s.known[session] && last == nil
-	s.known[session] = true
+	first, known := !s.tidied, s.known[session] && last == nil
+	s.tidied, s.known[session] = true, true
 	s.mu.Unlock()
-	if !known {
-		s.endStrays(ctx, c, session, func(string) bool { return true })
+	if first || !known {
+		s.endStrays(ctx, c, session, first, func(string) bool { return true })
 	}
 	s.guard(c, session)
 	return c, true, nil
