@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 )
 
 // crowded is a workspace that keeps to Slack's documented limits, with ten channels.
@@ -176,4 +177,70 @@ func BenchmarkSlackLimits(b *testing.B) {
 			w.reportCalls(b, began, "conversations.replies", "chat.update", "chat.postMessage")
 		}
 	})
+}
+
+// TestAPressIsSeenAmongLooks has a workspace with Slack's limits where sixty people ask for looks and sixty
+// cards are pressed within two minutes: each press changes its card soon.
+func TestAPressIsSeenAmongLooks(t *testing.T) {
+	needstest.Long(t)
+	const each, every = 60, 2 * time.Second
+	dir := t.TempDir()
+	change := regexp.MustCompile(`change (\d+)`)
+	llm := model(t, func(results int, user string) turn {
+		m := change.FindStringSubmatch(user)
+		switch {
+		case m != nil && results == 0:
+			return turn{text: "I change it.", calls: []call{shell("touch " + dir + "/" + m[1])}}
+		case m == nil && results < 5:
+			return turn{calls: []call{shell(fmt.Sprint("echo look ", results))}}
+		}
+		return turn{text: "All done."}
+	})
+	w := newWorkspace(t, slackfake.Config{RateLimits: true}, llm.URL)
+	var roots []string
+	for i := range each {
+		w.AddChannel(slackfake.Channel{ID: fmt.Sprint("CL", i), Name: fmt.Sprint("limits", i), Members: []string{"UBOT", "UALICE", "UBOB"}})
+	}
+	w.start()
+	var wg sync.WaitGroup
+	took := make([]time.Duration, each)
+	for i := range each {
+		next := time.After(every)
+		channel := fmt.Sprint("CL", i)
+		w.ask("UALICE", channel, fmt.Sprint("look ", i))
+		root := w.ask("UALICE", channel, fmt.Sprint("change ", i))
+		roots = append(roots, root)
+		wg.Go(func() {
+			ts, action := w.button(channel, root, "Approve")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			if _, err := w.Press(ctx, "UBOB", channel, ts, action); err != nil {
+				t.Error(err)
+			}
+			for waits := true; waits && ctx.Err() == nil; {
+				waits = slices.ContainsFunc(w.Messages(channel, root), func(m slackfake.Msg) bool {
+					return m.TS == ts && strings.Contains(string(m.Blocks), action)
+				})
+				<-time.After(20 * time.Millisecond)
+			}
+			took[i] = time.Since(began)
+		})
+		<-next
+	}
+	wg.Wait()
+	refused := 0
+	for _, c := range w.Calls() {
+		if c.Method == "chat.update" && c.Status == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	p50, p95 := percentile(took, 0.5), percentile(took, 0.95)
+	t.Logf("a press changed its card after %.0f ms (p95 %.0f ms, most %s); Slack refused %d edits", p50, p95, slices.Max(took), refused)
+	if p95 > 5000 { // it is below two seconds on a quiet machine
+		t.Errorf("a press changes its card after %.0f ms (p95)", p95)
+	}
+	for i, root := range roots {
+		w.sees(fmt.Sprint("CL", i), root, "All done.")
+	}
 }
