@@ -198,6 +198,9 @@ func (d *doctor) signIn(ctx context.Context) Outcome {
 	if bot, err := d.api.GetBotInfoContext(ctx, slackapi.GetBotInfoParameters{Bot: auth.BotID}); err == nil {
 		d.app = bot.AppID
 	}
+	if strings.HasPrefix(auth.TeamID, "E") { // of an organisation (docs.slack.dev/enterprise)
+		return failed("@%s is %s (%s)", safe(auth.User), notHere, safe(auth.TeamID))
+	}
 	return passed("@%s in %s (%s)", safe(auth.User), safe(auth.Team), safe(auth.TeamID))
 }
 
@@ -497,8 +500,13 @@ func (d *doctor) explain(method string, err error) string {
 	return fmt.Sprintf("the answer to %s is not one of Slack's; check SLACK_API_URL and the proxies on the way", method)
 }
 
+// notHere is what is wrong with an app that an organisation has, and its workspace doesn't.
+const notHere = "installed for the organisation, not for this workspace; an admin of the organisation adds the app to the workspace, then install it there and copy that bot token"
+
 func explainWord(method, variable, where string, r slackapi.SlackErrorResponse) string {
 	switch r.Err {
+	case "team_access_not_granted":
+		return "the app is " + notHere
 	case "invalid_auth", "not_authed":
 		return fmt.Sprintf("Slack does not know the token in %s; copy it again from %s", variable, where)
 	case "token_revoked", "token_expired", "account_inactive":

@@ -182,6 +182,12 @@ func TestDoctorNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"an unknown token", func(a *answers, _ *DoctorConfig) { a.methods["auth.test"] = `{"ok":false,"error":"invalid_auth"}` }, "slack sign-in", Failed, []string{"SLACK_BOT_TOKEN", "copy it again"}},
 		{"a revoked token", func(a *answers, _ *DoctorConfig) { a.methods["auth.test"] = `{"ok":false,"error":"token_revoked"}` }, "slack sign-in", Failed, []string{"install the app again"}},
 		{"a person's token that looks like a bot's", func(a *answers, _ *DoctorConfig) { a.methods["auth.test"] = `{"ok":true,"user":"eve"}` }, "slack sign-in", Failed, []string{"@eve"}},
+		{"an app of the organisation", func(a *answers, _ *DoctorConfig) {
+			a.methods["auth.test"] = `{"ok":true,"team":"Org","team_id":"E0TEST001","enterprise_id":"E0TEST001","user":"ops","user_id":"UBOT","bot_id":"BBOT","is_enterprise_install":true}`
+		}, "slack sign-in", Failed, []string{"@ops", "installed for the organisation, not for this workspace", "E0TEST001"}},
+		{"an app that the workspace has not", func(a *answers, _ *DoctorConfig) {
+			a.methods["users.info?U1"] = `{"ok":false,"error":"team_access_not_granted"}`
+		}, "slack approver U1", Failed, []string{"installed for the organisation, not for this workspace"}},
 		{"another server", func(a *answers, _ *DoctorConfig) { a.methods["auth.test"] = `<html>` }, "slack sign-in", Failed, []string{"not one of Slack's"}},
 		{"nobody there", func(_ *answers, c *DoctorConfig) { c.APIURL = "http://127.0.0.1:1/" }, "slack sign-in", Failed, []string{"cannot be reached", "HTTPS_PROXY"}},
 		{"an unknown word", func(a *answers, _ *DoctorConfig) { a.methods["auth.test"] = `{"ok":false,"error":"ekm_access_denied"}` }, "slack sign-in", Failed, []string{"ekm_access_denied", "docs.slack.dev/reference/methods/auth.test"}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -81,6 +82,9 @@ func ParsePrivate(s string) (Private, error) {
 	return p, nil
 }
 
+// severalSteps matches the text of a plan, whose steps can be dropped.
+var severalSteps = regexp.MustCompile(`(?s)^1\. .*\n2\. `)
+
 // EditModal asks what a command should become; the input begins with b.Edit,
 // exactly. Errors: [ErrTooLong] over [MaxInput] characters, [ErrUnseen] when
 // the editor could not see all of it, [ErrPrivate] when an id in p is not
@@ -94,7 +98,11 @@ func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
 	}
 	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
 	in.InitialValue = b.Edit
-	block := slack.NewInputBlock(inputBlock, plain(askInstead, MaxPlainText), plain(hintInstead, MaxPlainText), in)
+	ask, hint := askInstead, hintInstead
+	if severalSteps.MatchString(b.Edit) {
+		ask, hint = askSteps, hintSteps
+	}
+	block := slack.NewInputBlock(inputBlock, plain(ask, MaxPlainText), plain(hint, MaxPlainText), in)
 	private, err := p.encode()
 	if err != nil {
 		return slack.ModalViewRequest{}, err
