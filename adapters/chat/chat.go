@@ -67,6 +67,9 @@ type User struct {
 	// standing the network could not tell. They are never approvers unless their
 	// own id is named.
 	Outside bool `json:"outside,omitempty"`
+	// Ungrouped is a sentence that says why the network vouches for none of their groups at this
+	// moment, "" where it does.
+	Ungrouped string `json:"-"`
 }
 
 // File is a text file that came with a message, or that goes with a post.

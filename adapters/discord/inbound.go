@@ -468,7 +468,7 @@ func (a *Adapter) standing(th thread, u *discordgo.User, member *discordgo.Membe
 	out := chat.User{ID: userID(u.ID), Name: oneLine(orElse(u.GlobalName, orElse(u.Username, u.ID))), Bot: u.Bot}
 	if th.direct() || member == nil || member.Pending {
 		// Pending members have not agreed to the server's rules yet.
-		out.Outside = true
+		out.Outside, out.Ungrouped = true, sayNoRoles
 		return out, nil
 	}
 	out.Name = oneLine(orElse(member.Nick, out.Name))

@@ -6,6 +6,7 @@ const (
 
 	// Presses and forms.
 	sayWho           = "Discord didn't say who you are, so nothing happened. Try again."
+	sayNoRoles       = "Roles don't count in direct messages, or before you've agreed to the server's rules."
 	sayNoDMs         = "I don't work in direct messages. Mention me in a server."
 	sayNotHere       = "I'm not set up for this server."
 	sayWhere         = "Discord didn't say which channel this is, so nothing happened. Try again."

@@ -1,10 +1,13 @@
 package slack_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -243,6 +246,62 @@ func TestWhatAClickIsTold(t *testing.T) {
 		if got := s.whispers("C1", "UBOB"); len(got) != 0 {
 			t.Errorf("it was told %q", got)
 		}
+	})
+}
+
+// A channel that gets another id keeps its threads, cards and settings, also over a restart.
+func TestAChannelThatGetsAnotherID(t *testing.T) {
+	t.Parallel()
+	var kept map[string]string
+	var mu sync.Mutex
+	s := play(t, slackfake.Config{}, func(c *slack.Config) {
+		c.SetMoved = func(_ context.Context, now map[string]string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			kept = maps.Clone(now)
+			return nil
+		}
+		c.Moved = func(context.Context) (map[string]string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return kept, nil
+		}
+		c.Channel = func(id string) slack.ChannelRules { return slack.ChannelRules{MentionOnly: id == "C1"} }
+	})
+	th, _, _ := s.asked()
+	_, root := split(th)
+	for i, id := range []string{"CNEW", "CNEWER"} {
+		if err := s.server.Move(t.Context(), []string{"C1", "CNEW"}[i], id); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			s.restart()
+		}
+		s.say(slackfake.Message{Channel: id, Thread: root, Text: "without a mention"})
+		s.say(slackfake.Message{Channel: id, Thread: root, Text: "<@UBOT> with one " + id, Mention: true})
+	}
+	s.bot.onClick(func(chat.Click) (chat.Answer, error) { return chat.Answer{OK: true, Card: decided()}, nil })
+	for _, m := range s.server.Messages("CNEWER", root) {
+		if _, ok := action(m, "approve:1"); ok {
+			s.press("UBOB", m, "approve:1", nil)
+		}
+	}
+	s.post(th, chat.Post{Key: "reply", Text: "It works."})
+	same(t, "heard", s.bot.texts(), []string{"hello", "with one CNEW", "with one CNEWER"})
+	for _, ev := range s.bot.got() {
+		if ev.Thread != th {
+			t.Errorf("%q came in %s, not %s", ev.Text, ev.Thread, th)
+		}
+	}
+	if c := s.bot.clicked(); len(c) != 1 || c[0].Thread != th {
+		t.Errorf("the clicks are %+v", c)
+	}
+	s.until("the new channel shows all", func() bool {
+		var all string
+		for _, m := range s.server.Messages("CNEWER", root) {
+			all += m.Plain() + "\n"
+		}
+		return strings.Contains(all, "Approved") && strings.Contains(all, "It works.")
 	})
 }
 

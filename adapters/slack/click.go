@@ -53,9 +53,10 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 	}
 	me := a.self()
 	p := pressed{
-		thread:  thread{me.team, orElse(cb.Channel.ID, cb.Container.ChannelID), orElse(cb.Container.ThreadTs, cb.Message.ThreadTimestamp)},
+		thread:  thread{team: me.team, root: orElse(cb.Container.ThreadTs, cb.Message.ThreadTimestamp)},
 		message: orElse(cb.Container.MessageTs, cb.Message.Timestamp), user: cb.User,
 	}
+	p.thread.channel = a.known(ctx, me.team, orElse(cb.Channel.ID, cb.Container.ChannelID), p.thread.root)
 	if _, bad := parseThread(p.thread.id()); err != nil || bad != nil || !slackTS.MatchString(p.message) {
 		a.background.Add("notice/"+cb.User.ID, func() {
 			a.whisper(p.thread, cb.User.ID, sayUnknownButton)
@@ -107,7 +108,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 		from.Name = orElse(p.user.Name, p.user.ID)
 	}
 	if from.Outside {
-		groups = nil
+		groups, from.Ungrouped = nil, saySlackGuest
 	}
 	th := a.page(p.thread)
 	face := th.face(p.message).n
@@ -280,7 +281,7 @@ func (a *Adapter) whisperLink(th thread, user, text, link string) {
 		in = append(in, slackapi.MsgOptionTS(th.root))
 	}
 	err := a.pace.do(ctx, "ephemeral/"+th.channel, scribe.Normal, func(ctx context.Context) error {
-		_, err := a.api.PostEphemeralContext(ctx, th.channel, user, in...)
+		_, err := a.api.PostEphemeralContext(ctx, a.wire(th.channel), user, in...)
 		return err
 	})
 	if err == nil {

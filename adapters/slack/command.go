@@ -52,7 +52,7 @@ func (a *Adapter) onCommand(ctx context.Context, c slackapi.SlashCommand) {
 
 func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word string) (string, error) {
 	me := a.self()
-	channel := scheme + ":" + me.team + ":" + c.ChannelID + ":"
+	channel := scheme + ":" + me.team + ":" + a.known(ctx, me.team, c.ChannelID, "") + ":"
 	id := chat.EventID(scheme + ":command:" + orElse(c.TriggerID, fmt.Sprint(a.now().UnixNano())))
 	if a.cfg.Desk == nil || word == "help" || word == "" {
 		return commandHelp, nil
@@ -158,7 +158,7 @@ func (a *Adapter) link(t chat.ThreadID) string {
 	if err != nil || base == "" {
 		return string(t)
 	}
-	return fmt.Sprintf("%s/archives/%s/p%s?thread_ts=%s&cid=%s", base, th.channel, strings.ReplaceAll(th.root, ".", ""), url.QueryEscape(th.root), th.channel)
+	return fmt.Sprintf("%s/archives/%s/p%s?thread_ts=%s&cid=%s", base, a.wire(th.channel), strings.ReplaceAll(th.root, ".", ""), url.QueryEscape(th.root), a.wire(th.channel))
 }
 
 // tell answers a slash command so that only its writer sees it.

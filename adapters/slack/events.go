@@ -30,8 +30,10 @@ type occurrence struct {
 	EventTS     string `json:"event_ts"`
 	Tab         string `json:"tab"` // app_home_opened
 	// Message and Previous are set where a message was changed or deleted.
-	Message   *body `json:"message"`
-	Previous  *body `json:"previous_message"`
+	Message   *body  `json:"message"`
+	Previous  *body  `json:"previous_message"`
+	Old       string `json:"old_channel_id"` // channel_id_changed
+	New       string `json:"new_channel_id"`
 	Assistant struct {
 		Channel string `json:"channel_id"`
 		Root    string `json:"thread_ts"`
@@ -61,7 +63,7 @@ type edited struct {
 // heard are the events that are read; all others are acknowledged and left.
 var heard = map[string]bool{
 	"app_mention": true, "message": true, "app_home_opened": true, "assistant_thread_started": true, "agent_session_stopped": true,
-	"tokens_revoked": true, "app_uninstalled": true,
+	"tokens_revoked": true, "app_uninstalled": true, "channel_id_changed": true,
 }
 
 // parseEvent reads the payload of an event. ok is false for events of which the
@@ -92,14 +94,19 @@ func parseEvent(payload []byte) (ev occurrence, ok bool, err error) {
 
 // lane is what an event has to keep its order within.
 func (ev *occurrence) lane() string {
+	if root := ev.thread(); root != "" {
+		return "m/" + ev.Channel + "/" + root
+	}
+	return "other"
+}
+
+// thread is the root of the thread that an event is about, "" where it is about none.
+func (ev *occurrence) thread() string {
 	b := &ev.body
 	if ev.Previous != nil {
 		b = ev.Previous
 	} else if ev.Message != nil {
 		b = ev.Message
 	}
-	if b.TS == "" {
-		return "other"
-	}
-	return "m/" + ev.Channel + "/" + orElse(b.Root, b.TS)
+	return orElse(b.Root, b.TS)
 }

@@ -43,7 +43,12 @@ type message struct {
 // onEvent turns an event of the Events API into what the bot has to know. nil
 // means that it may be acknowledged: it is durable, or none of our business.
 func (a *Adapter) onEvent(ctx context.Context, h chat.Handler, ev occurrence) error {
+	if ev.Channel != "" {
+		ev.Channel = a.known(ctx, ev.team, ev.Channel, ev.thread())
+	}
 	switch ev.Type {
+	case "channel_id_changed":
+		return a.onMoved(ctx, ev.Old, ev.New)
 	case "app_mention":
 		_, err := a.onMessage(ctx, h, message{
 			team: ev.team, channel: ev.Channel, ts: ev.TS, root: ev.Root, user: ev.User, userTeam: ev.UserTeam,
@@ -105,7 +110,7 @@ func (a *Adapter) onStop(ctx context.Context, h chat.Handler, ev occurrence) err
 		ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 		defer cancel()
 		_, err := a.api.SetAgentSessionStatusContext(ctx, slackapi.AgentSessionSetStatusParameters{
-			Status: slackapi.AgentSessionStatusActive, ChannelID: th.channel, ThreadTS: th.root,
+			Status: slackapi.AgentSessionStatusActive, ChannelID: a.wire(th.channel), ThreadTS: th.root,
 		})
 		if err != nil {
 			a.log.InfoContext(ctx, "Slack may show that the agent still works", "thread", th.id(), "error", err)
@@ -281,7 +286,9 @@ func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool)
 		// Who asks matters to the policy, and a message can be a vote.
 		s := a.people.who(ctx, m.user)
 		ev.From.Outside, ev.From.Bot = s.outside, s.bot
-		if !s.outside {
+		if s.outside {
+			ev.From.Ungrouped = saySlackGuest
+		} else {
 			ev.Groups = a.people.groupsOf(ctx, m.user)
 		}
 	}

@@ -199,7 +199,7 @@ func (o *orphans) clear(ctx context.Context, c scribe.Call, next string) (kept s
 // error.
 func (p *page) discard(ctx context.Context, c scribe.Call, id string) error {
 	err := p.call(ctx, c, "delete", func(ctx context.Context) error {
-		_, _, err := p.a.api.DeleteMessageContext(ctx, p.th.channel, id)
+		_, _, err := p.a.api.DeleteMessageContext(ctx, p.a.wire(p.th.channel), id)
 		return err
 	})
 	if final(err) {

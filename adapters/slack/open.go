@@ -85,7 +85,7 @@ func (a *Adapter) opened(ctx context.Context, channel, key string) (ts string, e
 		var page *slackapi.GetConversationHistoryResponse
 		err := a.pace.do(ctx, "history", scribe.Normal, func(ctx context.Context) (err error) {
 			page, err = a.api.GetConversationHistoryContext(ctx, &slackapi.GetConversationHistoryParameters{
-				ChannelID: channel, Cursor: cursor, Limit: 200, IncludeAllMetadata: true,
+				ChannelID: a.wire(channel), Cursor: cursor, Limit: 200, IncludeAllMetadata: true,
 			})
 			return err
 		})
@@ -130,7 +130,7 @@ func (a *Adapter) postRoot(ctx context.Context, channel, key string, p chat.Post
 		EventType: metadataType, EventPayload: map[string]any{"key": p.Key, "part": 0, "open": key},
 	}))
 	err = a.pace.do(ctx, "post/"+channel, scribe.UrgencyOf(p), func(ctx context.Context) (err error) {
-		_, ts, err = a.api.PostMessageContext(ctx, channel, o...)
+		_, ts, err = a.api.PostMessageContext(ctx, a.wire(channel), o...)
 		return err
 	})
 	return ts, a.explain(opening, err)

@@ -314,7 +314,7 @@ func (p *page) Delete(ctx context.Context, c scribe.Call, id string) error {
 	}
 	delete(p.streams, id)
 	err := p.call(ctx, c, "delete", func(ctx context.Context) error {
-		_, _, err := p.a.api.DeleteMessageContext(ctx, p.th.channel, id)
+		_, _, err := p.a.api.DeleteMessageContext(ctx, p.a.wire(p.th.channel), id)
 		return err
 	})
 	if said(err) == "message_not_found" {
@@ -401,7 +401,7 @@ func (p *page) setStatus(ctx context.Context, c scribe.Call, now scribe.Status, 
 	}
 	err := p.call(ctx, c, "status", func(ctx context.Context) error {
 		return p.a.api.SetAssistantThreadsStatusContext(ctx, slackapi.AssistantThreadsSetStatusParameters{
-			ChannelID: p.th.channel, ThreadTS: p.th.root, Status: text,
+			ChannelID: p.a.wire(p.th.channel), ThreadTS: p.th.root, Status: text,
 		})
 	})
 	switch {
@@ -435,7 +435,7 @@ func (p *page) setSession(ctx context.Context, c scribe.Call, now scribe.Status)
 	}
 	err := p.call(ctx, c, "session", func(ctx context.Context) error {
 		_, err := p.a.api.SetAgentSessionStatusContext(ctx, slackapi.AgentSessionSetStatusParameters{
-			Status: state, ChannelID: p.th.channel, ThreadTS: p.th.root,
+			Status: state, ChannelID: p.a.wire(p.th.channel), ThreadTS: p.th.root,
 		})
 		return err
 	})
@@ -463,7 +463,7 @@ func (p *page) suggest(ctx context.Context, c scribe.Call) {
 	if !strings.HasPrefix(p.th.channel, "D") {
 		return
 	}
-	o := slackapi.AssistantThreadsSetSuggestedPromptsParameters{ChannelID: p.th.channel}
+	o := slackapi.AssistantThreadsSetSuggestedPromptsParameters{ChannelID: p.a.wire(p.th.channel)}
 	for _, next := range followUps {
 		o.AddPrompt(next[0], next[1])
 	}

@@ -58,7 +58,7 @@ func (p *page) call(ctx context.Context, c scribe.Call, lane string, do func(con
 
 // read reads some of the thread's messages.
 func (p *page) read(ctx context.Context, u scribe.Urgency, which slackapi.GetConversationRepliesParameters) (msgs []slackapi.Message, err error) {
-	which.ChannelID, which.Timestamp = p.th.channel, p.th.root
+	which.ChannelID, which.Timestamp = p.a.wire(p.th.channel), p.th.root
 	err = p.a.pace.do(ctx, "replies", u, func(ctx context.Context) (err error) {
 		msgs, _, _, err = p.a.api.GetConversationRepliesContext(ctx, &which)
 		return err
@@ -101,7 +101,7 @@ func (p *page) attach(ctx context.Context, c scribe.Call, files []chat.File) err
 		text := orElse(string(f.Content()), "\n") // Slack takes no empty file
 		err := p.call(ctx, c, "post", func(ctx context.Context) error {
 			_, err := p.a.api.UploadFileContext(ctx, slackapi.UploadFileParameters{
-				Content: text, FileSize: len(text), Filename: name, Title: name, Channel: p.th.channel, ThreadTimestamp: p.th.root,
+				Content: text, FileSize: len(text), Filename: name, Title: name, Channel: p.a.wire(p.th.channel), ThreadTimestamp: p.th.root,
 			})
 			return err
 		})
@@ -210,13 +210,13 @@ const plainLimit = 2500
 func (p *page) post(ctx context.Context, c scribe.Call, m blockkit.Message) (ts string, err error) {
 	o := append(options(p.known(m)), slackapi.MsgOptionTS(p.th.root), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), mark(c))
 	err = p.call(ctx, c, "post", func(ctx context.Context) error {
-		_, posted, msg, err := p.a.api.PostMessageWithResponseContext(ctx, p.th.channel, o...)
+		_, posted, msg, err := p.a.api.PostMessageWithResponseContext(ctx, p.a.wire(p.th.channel), o...)
 		if err != nil {
 			return err
 		}
 		ts = posted
 		if msg.ThreadTimestamp != p.th.root && p.leaked(ctx, msg) {
-			if _, _, err := p.a.api.DeleteMessageContext(ctx, p.th.channel, posted); err != nil {
+			if _, _, err := p.a.api.DeleteMessageContext(ctx, p.a.wire(p.th.channel), posted); err != nil {
 				p.a.log.WarnContext(ctx, "a message of the bot could not be removed", "thread", p.th.id(), "error", err)
 			}
 			return fmt.Errorf("slack: a reply to %s arrived outside the thread and was removed: %w", p.th.id(), chat.ErrGone)
@@ -236,7 +236,7 @@ func (p *page) leaked(ctx context.Context, msg slackapi.Message) bool {
 	if msg.ThreadTimestamp != "" || msg.Timestamp == "" {
 		return msg.ThreadTimestamp != ""
 	}
-	_, _, _, err := p.a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{ChannelID: p.th.channel, Timestamp: p.th.root, Limit: 1})
+	_, _, _, err := p.a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{ChannelID: p.a.wire(p.th.channel), Timestamp: p.th.root, Limit: 1})
 	return said(err) == "thread_not_found"
 }
 
@@ -274,7 +274,7 @@ func (p *page) write(ctx context.Context, c scribe.Call, ts string, m blockkit.M
 		o = append(o, mark(c))
 	}
 	err := p.call(ctx, c, "update", func(ctx context.Context) error {
-		_, _, _, err := p.a.api.UpdateMessageContext(ctx, p.th.channel, ts, o...)
+		_, _, _, err := p.a.api.UpdateMessageContext(ctx, p.a.wire(p.th.channel), ts, o...)
 		return err
 	})
 	return p.explain("edit", err)

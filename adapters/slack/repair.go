@@ -98,6 +98,7 @@ func (a *Adapter) keep(ctx context.Context) {
 		case <-t.C:
 		}
 		a.scribe.Keep(ctx)
+		a.readMoved(ctx)
 		if a.cfg.SetAlive != nil && a.health.connected() {
 			if err := a.cfg.SetAlive(ctx, a.now()); err != nil && ctx.Err() == nil {
 				a.log.WarnContext(ctx, "when the bot was last connected could not be stored", "error", err)
@@ -269,7 +270,7 @@ func stamp(t time.Time) string { return fmt.Sprintf("%d.%06d", t.Unix(), t.Nanos
 // replies reads a thread's messages, the oldest first, until each says that it wants no
 // more.
 func (a *Adapter) replies(ctx context.Context, th thread, u scribe.Urgency, p slackapi.GetConversationRepliesParameters, each func(*slackapi.Message) (more bool, err error)) error {
-	p.ChannelID, p.Timestamp, p.Limit = th.channel, th.root, 200
+	p.ChannelID, p.Timestamp, p.Limit = a.wire(th.channel), th.root, 200
 	for range maxPages {
 		var msgs []slackapi.Message
 		var next string

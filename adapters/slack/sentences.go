@@ -17,6 +17,7 @@ const (
 	sayNotSent       = "Something went wrong, so nothing was decided. Send it again."
 	sayNotEdited     = "Something went wrong, so nothing was changed. Send it again."
 	sayStopsNothing  = "I only work for people in this workspace, so nothing was stopped."
+	saySlackGuest    = "User groups don't count for guests, or while Slack doesn't say who somebody is."
 	sayStrangerDoes  = "I only work for people in this workspace."
 	sayStranger      = "I only work for people in this workspace, so I didn't read your message."
 

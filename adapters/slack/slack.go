@@ -81,8 +81,13 @@ type Config struct {
 	// had brought: every replica connects again then. nil: the finder alone does.
 	Deaf    func(ctx context.Context) (time.Time, error)
 	SetDeaf func(ctx context.Context, t time.Time) error
-	Peers   Peers     // the other replicas; nil: this process is alone
-	Desk    chat.Desk // answers slash commands and the home page; nil: neither
+	// Moved and SetMoved keep the present ids of channels that got another, by their first; Named reports
+	// whether the configuration names a channel. nil: that is forgotten with the process, and none is.
+	Moved    func(ctx context.Context) (map[string]string, error)
+	SetMoved func(ctx context.Context, now map[string]string) error
+	Named    func(channel string) bool
+	Peers    Peers     // the other replicas; nil: this process is alone
+	Desk     chat.Desk // answers slash commands and the home page; nil: neither
 	// Sockets are the Socket Mode connections of this process, default 2. All replicas
 	// together may have 10.
 	Sockets int
@@ -111,6 +116,7 @@ type Adapter struct {
 	opens      *opened.Threads // threads that the bot began itself
 	inbox      *lanes.Lanes    // messages, in order within their thread
 	background *lanes.Lanes    // what nobody waits for
+	moved      moved           // channels that have another id now
 	recent     recent          // messages that are durable, so that their repeats cost nothing
 	lingering  sync.WaitGroup  // connections that were replaced
 	handler    atomic.Pointer[chat.Handler]
@@ -259,6 +265,7 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 		}
 		return err
 	}
+	a.readMoved(run)
 	a.handler.Store(&h)
 	defer a.handler.Store(nil)
 	var wg sync.WaitGroup

@@ -45,7 +45,7 @@ func (p *page) sendDraft(ctx context.Context, c scribe.Call, m outgoing) (string
 	}
 	var ts string
 	err := p.call(ctx, c, "post", func(ctx context.Context) (err error) {
-		_, ts, err = p.a.api.StartStreamContext(ctx, p.th.channel, o...)
+		_, ts, err = p.a.api.StartStreamContext(ctx, p.a.wire(p.th.channel), o...)
 		return err
 	})
 	switch {
@@ -70,7 +70,7 @@ func (p *page) updateDraft(ctx context.Context, c scribe.Call, id string, m outg
 	next := streamed(m.draft)
 	if more, grows := strings.CutPrefix(next, s.sent); grows {
 		err := p.call(ctx, c, "stream", func(ctx context.Context) error {
-			_, _, err := p.a.api.AppendStreamContext(ctx, p.th.channel, id, slackapi.MsgOptionMarkdownText(more))
+			_, _, err := p.a.api.AppendStreamContext(ctx, p.a.wire(p.th.channel), id, slackapi.MsgOptionMarkdownText(more))
 			return err
 		})
 		switch {
@@ -112,7 +112,7 @@ func (p *page) endStream(ctx context.Context, id string) error {
 // stopStream closes a streaming message, which can be found by its mark from now on.
 func (p *page) stopStream(ctx context.Context, id string, c scribe.Call) error {
 	return p.call(ctx, c, "stop", func(ctx context.Context) error {
-		_, _, err := p.a.api.StopStreamContext(ctx, p.th.channel, id, mark(c))
+		_, _, err := p.a.api.StopStreamContext(ctx, p.a.wire(p.th.channel), id, mark(c))
 		return err
 	})
 }

@@ -348,7 +348,7 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	}
 	switch {
 	case len(g.needsMet(tx, rec, b)) == 0:
-		return sayNotApprover(who)
+		return strings.TrimSpace(sayNotApprover(who) + " " + b.From.Ungrouped)
 	case b.byTicket() && len(g.needsMet(tx, rec, b.bySigner())) == 0:
 		return saySignerNoApprover(name(b.signer), who)
 	case b.Grant && rec.Require.Grant <= 0:

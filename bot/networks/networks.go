@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -135,6 +136,12 @@ func (n *Networks) openSlack(desk chat.Desk) error {
 			c, _ := f.Channel("slack", id)
 			return slack.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
+		Named: func(id string) bool {
+			f := n.Rules().File
+			_, ok := f.Channel("slack", id)
+			return ok
+		},
+		Moved: n.moved, SetMoved: n.setMoved,
 		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Active(ctx, n.DB, "slack:") },
 		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), Peers: peers, Deaf: deaf.at, SetDeaf: deaf.set, Log: n.Log.With("network", "slack"), Now: time.Now,
 	})
@@ -163,6 +170,29 @@ func (n *Networks) known(ctx context.Context, t chat.ThreadID) (known bool, err 
 		return nil
 	})
 	return known, err
+}
+
+func movedKey() []byte { return store.Key("slack-moved") }
+
+// moved are the channels of Slack that have another id now, by their first.
+func (n *Networks) moved(ctx context.Context) (now map[string]string, err error) {
+	err = n.DB.View(ctx, func(tx store.Tx) error {
+		now, _ = store.Load[map[string]string](tx, movedKey())
+		return nil
+	})
+	return now, err
+}
+
+func (n *Networks) setMoved(ctx context.Context, now map[string]string) error {
+	return n.DB.Update(ctx, func(tx store.Tx) error {
+		all, _ := store.Load[map[string]string](tx, movedKey())
+		if all == nil {
+			all = map[string]string{}
+		}
+		maps.Copy(all, now)
+		store.Save(tx, movedKey(), all)
+		return nil
+	})
 }
 
 // seen reports whether an event has been delivered before.

@@ -635,6 +635,24 @@ func (s *Server) StopSession(ctx context.Context, user, channelID, threadTS stri
 	return err
 }
 
+// Move gives a channel another id, as Slack does when it begins to be shared, and delivers channel_id_changed.
+func (s *Server) Move(ctx context.Context, channelID, newID string) error {
+	s.mu.Lock()
+	c := s.channels[channelID]
+	if c == nil {
+		s.mu.Unlock()
+		return fmt.Errorf("slackfake: there is no channel %q", channelID)
+	}
+	delete(s.channels, channelID)
+	c.ID, s.channels[newID] = newID, c
+	for _, m := range c.msgs {
+		m.Channel = newID
+	}
+	s.bump()
+	s.mu.Unlock()
+	return s.Emit(ctx, "channel_id_changed", map[string]any{"old_channel_id": channelID, "new_channel_id": newID})
+}
+
 // Emit delivers any other event, such as tokens_revoked, with the given type and fields.
 func (s *Server) Emit(ctx context.Context, typ string, fields map[string]any) error {
 	ev := map[string]any{"type": typ}
