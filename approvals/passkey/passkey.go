@@ -91,13 +91,6 @@ func Challenge(statement []byte) []byte {
 	return sum[:]
 }
 
-// SignInChallenge is what the device is given to sign somebody in, for a text that is good once. Its
-// prefix keeps it apart from every statement.
-func SignInChallenge(once string) []byte {
-	sum := sha256.Sum256([]byte("countersign sign-in v1\x00" + once))
-	return sum[:]
-}
-
 // Digits is how many digits of a digest people compare.
 const Digits = 20
 

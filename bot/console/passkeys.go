@@ -175,7 +175,7 @@ func (p passkeys) ConfirmPasskey(ctx context.Context, user string, groups []stri
 
 // SignInSite implements web.Passkeys.
 func (p passkeys) SignInSite(once string) (site string, challenge []byte) {
-	return p.book.Site.ID, passkey.SignInChallenge(once)
+	return p.book.Site.ID, registry.SignInChallenge(once)
 }
 
 // SignedIn implements web.Passkeys.

@@ -4,6 +4,7 @@ package registry
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -246,7 +247,14 @@ func used(tx store.Tx, row []byte, k register.Key, count uint32, now time.Time) 
 	return nil
 }
 
-// SignIn returns the confirmed key with which a device has signed what [passkey.SignInChallenge] gives
+// SignInChallenge is what the device is given to sign somebody in, for a text that is good once. Its
+// prefix keeps it apart from every statement.
+func SignInChallenge(once string) []byte {
+	sum := sha256.Sum256([]byte("countersign sign-in v1\x00" + once))
+	return sum[:]
+}
+
+// SignIn returns the confirmed key with which a device has signed what [SignInChallenge] gives
 // for once. That once is good a single time is the caller's matter.
 func (b Book) SignIn(tx store.Tx, once string, response []byte, now time.Time) (register.Key, error) {
 	if len(response) > maxAnswer {
@@ -259,7 +267,7 @@ func (b Book) SignIn(tx store.Tx, once string, response []byte, now time.Time) (
 	case !k.Confirmed():
 		return register.Key{}, ErrNotYet
 	}
-	count, err := passkey.Verify(b.Site, passkey.SignInChallenge(once), k.ID, k.Public, response, true)
+	count, err := passkey.Verify(b.Site, SignInChallenge(once), k.ID, k.Public, response, true)
 	if err == nil {
 		err = used(tx, keyKey(k.ID), k, count, now)
 	}
