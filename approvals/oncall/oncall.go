@@ -263,6 +263,9 @@ func (k *Keeper) OnCall(r policy.Reference) policy.OnCall {
 		d.Why = r.Source + " isn't a source of the configuration"
 	case w.Read.IsZero():
 		d.Why = r.Source + " hasn't answered yet"
+		if what, _, _ := strings.Cut(w.problem, "; "); what != "" {
+			d.Why = r.Source + " " + what
+		}
 	case now.Sub(w.Read) > s.Fresh:
 		d.Why = fmt.Sprintf("%s hasn't answered since %s", r.Source, approvals.Clock(w.Read, now))
 	}

@@ -249,6 +249,12 @@ func TestWhoIsOnCallFollowsTheClock(t *testing.T) {
 	if d := k.OnCall(ref).Duty; !strings.Contains(d.String(), "sre (pd hasn't answered yet)") {
 		t.Errorf("%s", d)
 	}
+	s.Fault(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) })
+	look()
+	if d := k.OnCall(ref).Duty; !strings.Contains(d.String(), "sre (pd answered 410)") {
+		t.Errorf("%s", d)
+	}
+	s.Fault(nil)
 	look()
 	for _, tc := range []struct {
 		hour int

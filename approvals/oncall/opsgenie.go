@@ -55,7 +55,7 @@ func (o opsgenie) Shifts(ctx context.Context, r policy.Reference, from, to time.
 		"identifierType": {kind}, "interval": {strconv.Itoa(days)}, "intervalUnit": {"days"}, "date": {from.UTC().Format("2006-01-02T15:04:05.000Z")},
 	}, &answer)
 	if e, ok := errors.AsType[*rest.StatusError](err); ok && e.Status == http.StatusGone {
-		return nil, fmt.Errorf("%w; Opsgenie was shut down on 2027-04-05, and its schedules are in Jira Service Management: use kind: jsm", err)
+		return nil, fmt.Errorf("was shut down on 2027-04-05 (it %w); its schedules are in Jira Service Management: use kind: jsm", err)
 	}
 	if err != nil {
 		return nil, named(err)

@@ -54,7 +54,7 @@ func isUntranslated(r llm.Reply, offered []llm.ToolSpec) bool {
 	if len(r.Calls) > 0 || r.Text == "" {
 		return false
 	}
-	text := quotedCode.ReplaceAllString(r.Text, "")
+	text := quotedCode.ReplaceAllString(withoutThoughts(r.Text), "")
 	for _, form := range callsAsText {
 		for _, m := range form.FindAllStringSubmatch(text, -1) {
 			if slices.ContainsFunc(offered, func(t llm.ToolSpec) bool { return t.Name == m[1] }) {

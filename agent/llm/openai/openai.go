@@ -222,7 +222,8 @@ func (c *Client) Reply(ctx context.Context, r llm.Request, show func(llm.Delta))
 		reply, attempts, fault := c.askWithRetry(ctx, model, r, show)
 		if fault == nil {
 			reply.Model = model
-			reply.Calls = uniqueIDs(r, offeredNames(r.Tools, reply.Calls))
+			reply = repaired(reply, r.Tools)
+			reply.Calls = uniqueIDs(r, reply.Calls)
 			return reply, nil
 		}
 		if err := ctx.Err(); err != nil {
