@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"countersign/internal/config"
+	"countersign/internal/edits"
 	"countersign/internal/words"
 
 	"github.com/spf13/cobra"
@@ -82,7 +83,9 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Errorf("%v; see --help", err) })
+	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return config.Errorf("%v; %s", err, meantFlag(cmd, err))
+	})
 	file := c.PersistentFlags().String("config", "", "the configuration file; default: what COUNTERSIGN_CONFIG names, or what init wrote")
 	c.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("config") {
@@ -95,16 +98,7 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 	}
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(commands...)
-	for _, sub := range c.Commands() {
-		if args := sub.Args; args != nil {
-			sub.Args = func(cmd *cobra.Command, a []string) error {
-				if err := args(cmd, a); err != nil {
-					return config.Errorf("%s: %v; see bot %s --help", cmd.Name(), err, cmd.Name())
-				}
-				return nil
-			}
-		}
-	}
+	sayArguments(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return config.Errorf("there is no command %q; %s", args[0], meant(c, args[0]))
@@ -113,6 +107,46 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 	}
 	c.Args = cobra.ArbitraryArgs
 	return c
+}
+
+// sayArguments has the commands below c say how they are called, where their arguments are too few or too many.
+func sayArguments(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		sayArguments(sub)
+		args := sub.Args
+		if args == nil {
+			continue
+		}
+		sub.Args = func(cmd *cobra.Command, a []string) error {
+			err := args(cmd, a)
+			if _, said := errors.AsType[*config.Error](err); err == nil || said {
+				return err
+			}
+			_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+			if strings.Contains(err.Error(), " arg(s)") { // the library's words
+				above, _ := strings.CutSuffix(path, cmd.Name())
+				err = fmt.Errorf("wrong number of arguments (%d); write bot %s%s", len(a), above, cmd.Use)
+			}
+			return config.Errorf("%s: %v; see bot %s --help", path, err, path)
+		}
+	}
+}
+
+// meantFlag names the flag that may have been meant.
+func meantFlag(cmd *cobra.Command, err error) string {
+	word, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	near, least := "", 3
+	if unknown {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if d := edits.Distance(word, f.Name); d < least && !f.Hidden {
+				near, least = f.Name, d
+			}
+		})
+	}
+	if near == "" {
+		return "see --help"
+	}
+	return "did you mean --" + near + "?"
 }
 
 // Name has the help of a command and of those below it name commands as they are called here.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"countersign/internal/config"
 )
 
@@ -46,6 +48,33 @@ func TestAnErrorNamesItsDocumentBelow(t *testing.T) {
 		Status(tc.err, false, "backup", &b)
 		if b.String() != tc.want {
 			t.Errorf("%v: %q", tc.err, b.String())
+		}
+	}
+}
+
+func TestAMistakeSaysWhatToWrite(t *testing.T) {
+	run := func(args ...string) string {
+		sub := &cobra.Command{Use: "wait CALL", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return nil }}
+		calls := &cobra.Command{Use: "calls", Args: NoArguments("calls"), RunE: func(*cobra.Command, []string) error { return nil }}
+		calls.Flags().Bool("follow", false, "")
+		calls.AddCommand(sub)
+		root := Root(calls)
+		root.PersistentPreRunE = nil
+		root.SetArgs(args)
+		err := root.Execute()
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	for want, args := range map[string][]string{
+		"": {"calls", "--follow"},
+		"calls wait: wrong number of arguments (0); write bot calls wait CALL; see bot calls wait --help": {"calls", "wait"},
+		"unknown flag: --folow; did you mean --follow?":                                                   {"calls", "--folow"},
+		"unknown flag: --json; see --help":                                                                {"calls", "--json"},
+	} {
+		if got := run(args...); got != want {
+			t.Errorf("%v: %q, not %q", args, got, want)
 		}
 	}
 }
