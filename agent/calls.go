@@ -624,7 +624,7 @@ func (w *worker) perform(
 	if r.Output = whole.id; whole.note != "" && (err != nil || res.Unknown) {
 		r.Text += "\n" + whole.note
 	}
-	r.Text = w.a.cfg.Redact(r.Text)
+	r.Text = redactResult(r.Text, w.a.cfg.Redact)
 	out.text = res.Text
 	if out.text == "" && err != nil {
 		out.text = r.Text
@@ -633,6 +633,44 @@ func (w *worker) perform(
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
 	return r, runFacts{res.Undo, res.Receipt, res.ReceiptSoon, w.a.cfg.Redact(res.Tried), whole.shown}
+}
+
+// redactResult takes secrets out of a result. Where a secret seems to go on behind the end of a string, as after a
+// question for a password, each string is looked at alone: the result stays one.
+func redactResult(text string, redact func(string) string) string {
+	out := redact(text)
+	if json.Valid([]byte(out)) || !json.Valid([]byte(text)) {
+		return out
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber() // as it was written
+	var v any
+	if d.Decode(&v) != nil {
+		return out
+	}
+	var walk func(any) any
+	walk = func(v any) any {
+		switch v := v.(type) {
+		case string:
+			return redact(v)
+		case []any:
+			for i := range v {
+				v[i] = walk(v[i])
+			}
+		case map[string]any:
+			for k := range v {
+				v[k] = walk(v[k])
+			}
+		}
+		return v
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(walk(v)) != nil {
+		return out
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // resultHash identifies a result, so that repetitions can be recognised. It leaves out

@@ -239,3 +239,22 @@ func TestWhatIsSaidOfAnOutputIsTrue(t *testing.T) {
 		}
 	}
 }
+
+// A question for a password is followed by no password in a result, and what waits is said.
+func TestAResultStaysOneWithoutItsSecrets(t *testing.T) {
+	redact := regexp.MustCompile(`(assword: \S|key=\w)\S*`).ReplaceAllString
+	hide := func(s string) string { return redact(s, "***") }
+	text := tools.Envelope(time.Now(), map[string]any{"exit_code": nil, "stdout": "key=hunter2 \nPassword: ", "stderr": "", "state": statePassword, "n": 12345678901234567})
+	r := history.Result{Text: redactResult(text, hide)}
+	if strings.Contains(r.Text, "hunter2") || !strings.Contains(r.Text, "12345678901234567") || shellOf(r).Stdout != "*** \nPassword: " {
+		t.Errorf("%s", r.Text)
+	}
+	a := approvals.Action{Kind: approvals.KindShell, Bytes: []byte("sudo x")}
+	post, _ := runPost(a, r, false, excerpt{text: "Password: "})
+	if outcomeNote(r) != approvals.NotePassword || !strings.HasPrefix(post, "`sudo x` · waiting for a password\n```\nPassword: \n```\nIt asks for a password. Say `take`") {
+		t.Errorf("%s, %q", outcomeNote(r), post)
+	}
+	if got := redactResult("Tool error: key=hunter2", hide); got != "Tool error: ***" {
+		t.Errorf("%q", got)
+	}
+}

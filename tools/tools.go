@@ -165,7 +165,8 @@ type Result struct {
 	// Failed marks a failure of the command itself (exit code 3), which counts towards the
 	// suppression of repeated failures.
 	Failed bool
-	// Why says in a few words how it failed, for the card ("exit code 3"); "" if Value tells.
+	// Why says in a few words how it failed, for the card ("exit code 3"); "" if Value tells, or the first line of an
+	// error.
 	Why string
 	// Signal is the signal that ended the program, such as "KILL"; "" if it exited.
 	Signal string

@@ -134,7 +134,7 @@ func (k *call) mergedResult(wctx context.Context, res backend.Result, end ending
 		return k.leftRunning(), nil
 	case res.Killed && errors.Is(context.Cause(wctx), errTimeout):
 		out.event(tools.Completed, "timeout")
-		return tools.Result{Cut: where}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))
+		return tools.Result{Cut: where, Why: sayKilled(k.wait.limit)}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))
 	case res.Killed:
 		text = strings.TrimRight(text, "\n") + "\n[stopped: the command was killed with everything it had started]"
 		out.event(tools.Completed, "stopped")

@@ -103,7 +103,8 @@ func (k *call) paneResult(ctx context.Context, p session.Pane, made string, o tm
 		if k.t.cfg.Once {
 			return tools.Result{Cut: cutAt(stdout, stderr)}, tools.Failed("%s", timeoutMessage(k.wait.limit, k.interrupt(ctx, p)+"; allow more time", stdout, stderr))
 		}
-		return tools.Result{Cut: cutAt(stdout, stderr)}, tools.Failed("%s", timeoutMessage(k.wait.limit, "is still running in pane "+p.ID()+
+		why := fmt.Sprintf("it took more than %s and still runs in its terminal", k.wait.limit)
+		return tools.Result{Cut: cutAt(stdout, stderr), Why: why}, tools.Failed("%s", timeoutMessage(k.wait.limit, "is still running in pane "+p.ID()+
 			"; look at it with capture-pane, or stop it with send-keys and C-c", stdout, stderr))
 	case tmux.Cancelled:
 		return k.stopInPane(ctx, p, o, out)

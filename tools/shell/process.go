@@ -115,7 +115,7 @@ func (k *call) processResult(ctx, wctx context.Context, res backend.Result, end 
 		} else if k.t.cfg.Sessions != nil && !k.alone {
 			how = `use "wait": false to run it in a pane`
 		}
-		return tools.Result{Cut: cutAt(so, se)}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
+		return tools.Result{Cut: cutAt(so, se), Why: sayKilled(k.wait.limit)}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
 	case res.Killed:
 		r := result{Stdout: so, Stderr: se, State: "stopped",
 			Notice: "The command was killed with everything it had started, because somebody said stop. What it had done until then stays done."}
@@ -138,6 +138,11 @@ func (k *call) processResult(ctx, wctx context.Context, res backend.Result, end 
 	r := exitedResult(res.Code, so, se, notice)
 	r.Signal = res.Signal
 	return r, nil
+}
+
+// sayKilled says for people that a command took too long.
+func sayKilled(limit time.Duration) string {
+	return fmt.Sprintf("it took more than %s and was killed with everything it had started", limit)
 }
 
 // triedLink is what a read tried that was stopped because of where a name leads.
