@@ -964,6 +964,22 @@ func TestEditingACommand(t *testing.T) {
 	})
 }
 
+func TestStopSaysWhichApprovalsItEnds(t *testing.T) {
+	run(t, "a standing one", script("touch x"), func(t *testing.T, w *world) {
+		w.say("go")
+		w.press("grant")
+		w.settle()
+		w.say("stop")
+		if !w.said("The standing approval in this thread has ended.") {
+			t.Errorf("%+v", w.posts())
+		}
+		w.say("stop")
+		if !w.said("Nothing is running here.") {
+			t.Errorf("%+v", w.posts())
+		}
+	})
+}
+
 // What nearly is a vote decides nothing, and is answered to its writer alone.
 func TestNearVotes(t *testing.T) {
 	run(t, "a near miss", script("touch x"), func(t *testing.T, w *world) {

@@ -177,7 +177,7 @@ func TestWhoClicked(t *testing.T) {
 			s.server.SetUsergroup("SOPS", user)
 			_, card, _ := s.asked()
 			s.press(user, card, "approve:1", nil)
-			if c := s.bot.clicked()[0]; !c.From.Outside || len(c.Groups) != 0 || c.From.ID != chat.UserID("slack:T1:"+user) {
+			if c := s.bot.clicked()[0]; !c.From.Outside || len(c.Groups) != 0 || c.From.Ungrouped == "" || c.From.ID != chat.UserID("slack:T1:"+user) {
 				t.Errorf("the click is %+v", c)
 			}
 		})

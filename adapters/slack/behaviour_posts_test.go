@@ -57,6 +57,29 @@ func TestPostsStandInTheirThread(t *testing.T) {
 	}
 }
 
+// A thread that the store didn't know when it began has nothing of ours in it, also in the first second after a
+// start. One from before is looked at once.
+func TestANewThreadIsNotLookedUp(t *testing.T) {
+	t.Parallel()
+	s := play(t, slackfake.Config{})
+	th := s.begun()
+	for _, th := range []chat.ThreadID{th, s.begun(), s.begun()} {
+		s.post(th, chat.Post{Key: "a", Text: "a"})
+		s.post(th, chat.Post{Key: "b", Text: "b"})
+	}
+	if n := s.server.Count("conversations.replies"); n != 0 {
+		t.Errorf("new threads were looked up %d times", n)
+	}
+	s.restart()
+	s.post(th, chat.Post{Key: "b", Text: "b"})
+	s.mention(strings.TrimPrefix(string(th), "slack:T1:C1:"), "go on")
+	s.post(th, chat.Post{Key: "c", Text: "c"})
+	if n := s.server.Count("conversations.replies"); n != 1 {
+		t.Errorf("a thread from before was looked up %d times", n)
+	}
+	same(t, "the thread", s.shows(th), []string{"a", "b", "c"})
+}
+
 // Only whom a post is for is mentioned, by cards and by words.
 func TestAPostCallsWhomItIsFor(t *testing.T) {
 	t.Parallel()

@@ -69,10 +69,10 @@ type method struct {
 	limit int         // calls a minute; 0: not known
 	edits bool        // its calls change messages, see [method.share]
 	used  []time.Time // the calls of the last minute, if there is a limit
-	// calm are those of used that nobody waited for, and promised is when the last call that found
-	// no room was told to come again.
+	// calm are those of used that nobody waited for, and promised is by urgency when the last call
+	// that found no room was told to come again.
 	calm     []time.Time
-	promised time.Time
+	promised [scribe.Passing]time.Time
 	// theirs is how many calls other replicas made in the last minute, as far as is known, and
 	// replicas how many of them there are.
 	theirs, replicas int
@@ -121,11 +121,12 @@ func (m *method) share(limit int, prio scribe.Urgency) int {
 }
 
 // comeBack is how long a call that found no room until at stays away: each comes at another time.
-func (m *method) comeBack(now, at time.Time) time.Duration {
-	if m.promised = m.promised.Add(m.distance()); m.promised.Before(at) {
-		m.promised = at
+func (m *method) comeBack(now, at time.Time, prio scribe.Urgency) time.Duration {
+	next := &m.promised[prio]
+	if *next = next.Add(m.distance()); next.Before(at) {
+		*next = at
 	}
-	return m.promised.Sub(now)
+	return next.Sub(now)
 }
 
 // own is how many calls this process may make in a minute: what the other replicas leave, who
@@ -272,7 +273,7 @@ func (p *pacer) enter(ctx context.Context, key string, prio scribe.Urgency) erro
 		p.mu.Unlock()
 		return scribe.ErrBusy
 	case m.edits && prio != scribe.First && at.Sub(now) > soon:
-		wait := m.comeBack(now, at)
+		wait := m.comeBack(now, at, prio)
 		p.mu.Unlock()
 		return &slackapi.RateLimitedError{RetryAfter: wait} // what is posted behind it doesn't wait, too
 	}

@@ -146,6 +146,20 @@ func (f *fixture) press(t testing.TB, event, who, button string, id approvals.ID
 	})
 }
 
+// Who is refused reads why their groups don't count here.
+func TestARefusalSaysWhyGroupsDontCount(t *testing.T) {
+	f := newFixture(t)
+	f.configure(t, policy.Config{}, oncall())
+	rec := f.ask(t, request("touch x", honest()))
+	a := f.click(t, chat.Click{
+		ID: "e", Thread: "web:1", From: chat.User{ID: "web:guest", Name: "guest", Outside: true, Ungrouped: "Groups don't count for guests."},
+		Button: chat.ButtonID("approve:" + string(rec.ID) + "." + rec.Nonce),
+	})
+	if a.OK || !strings.HasSuffix(a.Notice, "It needs approval from oncall. Groups don't count for guests.") {
+		t.Errorf("%+v", a)
+	}
+}
+
 func (f *fixture) click(t testing.TB, c chat.Click) chat.Answer {
 	t.Helper()
 	a, err := f.Click(t.Context(), c)

@@ -296,7 +296,7 @@ func (b *Book) heard(s system, err error) {
 	switch {
 	case err != nil && !errors.Is(err, ErrNone) && !down:
 		b.down[s.Name] = b.now()
-		b.log.Warn("tickets can't be checked, so nothing that needs one can be approved", "system", s.Name, "error", err)
+		b.log.Warn("tickets can't be checked; in two minutes nothing that needs one can be approved", "system", s.Name, "error", err)
 	case (err == nil || errors.Is(err, ErrNone)) && down:
 		delete(b.down, s.Name)
 		b.log.Info("tickets can be checked again", "system", s.Name, "after", b.now().Sub(since).Round(time.Second))

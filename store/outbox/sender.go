@@ -512,13 +512,15 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		return step{thread: thread}
 	default:
 		delay := s.delay(row.Attempts)
+		level := slog.LevelWarn
 		if s.o.RetryAfter != nil {
 			if d, ok := s.o.RetryAfter(err); ok {
-				delay = d
+				if delay = d; yields {
+					level = slog.LevelDebug // it's held back as others are, and nobody waits for it
+				}
 			}
 		}
 		next := time.Now().Add(delay)
-		level := slog.LevelWarn
 		if row.LastError == err.Error() {
 			level = slog.LevelDebug // a channel may be closed for days
 		}
