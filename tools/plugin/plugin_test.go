@@ -191,7 +191,8 @@ func TestToolsThatCannotBeOffered(t *testing.T) {
 		`{"name":"no good","description":"x"}`,
 		`{"name":"capture_pane","description":"the bot's own tool under another spelling"}`,
 		`{"name":"ACT","description":"the same but for its case"}`,
-		`{"name":"notype","parameters":{"properties":{}}}`,
+		`{"name":"text","parameters":{"type":"string"}}`,
+		`{"name":"untyped","parameters":{"properties":{}}}`,
 		`{"name":"badtype","parameters":{"type":"object","properties":{"a":{"type":"strin"}}}}`,
 		`{"name":"itself","parameters":{"type":"object","properties":{"a":{"$ref":"#"}}}}`,
 		`{"name":"hidden","parameters":{"type":"object","properties":{"a\u200b":{}}}}`,
@@ -205,16 +206,16 @@ func TestToolsThatCannotBeOffered(t *testing.T) {
 	for _, x := range h.Tools() {
 		names = append(names, x.Spec().Name)
 	}
-	if want := []string{"act", "plain"}; !slices.Equal(names, want) {
+	if want := []string{"act", "untyped", "plain"}; !slices.Equal(names, want) {
 		t.Errorf("offered are %q", names)
 	}
 	all := strings.Join(h.Notices(), "\n")
 	for _, want := range []string{
 		`tool "no good" of plugin actor is not offered: a name has`, `"capture_pane" of plugin actor is not offered: the bot has a tool of this name`,
 		`"ACT" of plugin actor is not offered: plugin actor has`,
-		`"notype" of plugin actor is not offered: the schema must be`, `"badtype" of plugin actor is not offered: the schema does not compile`,
+		`"text" of plugin actor is not offered: the schema must be`, `"badtype" of plugin actor is not offered: the schema does not compile`,
 		`"itself" of plugin actor is not offered: its schema refers to itself`, `"hidden" of plugin actor is not offered: its schema has the key`,
-		`tool 10 of plugin actor is not offered`, `plugin actor has no tool "gone"`,
+		`tool 11 of plugin actor is not offered`, `plugin actor has no tool "gone"`,
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no notice says %s:\n%s", want, all)
