@@ -18,6 +18,7 @@ import (
 	"countersign/agent/llm"
 	"countersign/agent/spend"
 	"countersign/approvals"
+	"countersign/approvals/deed"
 	"countersign/internal/failpoint"
 	"countersign/store"
 	"countersign/store/queue"
@@ -720,7 +721,7 @@ func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, a approval
 	var s saved
 	switch {
 	case ends.Bytes > 0:
-		s.shown = newExcerpt(ends, startsWithBest(a))
+		s.shown = newExcerpt(ends, deed.Sorted(a))
 	case err == nil && !res.Unknown:
 		s.shown = w.answered(kept, a, printed(res.Value), cut)
 	case err != nil:
@@ -747,7 +748,7 @@ func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, a approval
 // answered is what people are shown of a value that didn't come as output, which is then kept like one.
 func (w *worker) answered(kept *output.Writer, a approvals.Action, text, cut string) excerpt {
 	text = w.a.cfg.Redact(text)
-	x := newExcerpt(endsOf(text), startsWithBest(a))
+	x := newExcerpt(endsOf(text), deed.Sorted(a))
 	switch {
 	case x.said != "" && kept != nil:
 		kept.Event(tools.Event{Kind: tools.Stdout, Text: text})

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"countersign/approvals"
-	"countersign/approvals/argv"
 	"countersign/tools/output"
 )
 
@@ -84,57 +82,6 @@ func onScreen(s string) string {
 // colours are the sequences that set colours, attributes and character sets, show the cursor, or erase to the end
 // of the line (ECMA-48, 8.3.117 and 8.3.41; ECMA-35), as programs send them with each line.
 var colours = regexp.MustCompile(`\x1b\[[0-9;:]*[mK]|\x1b[()][0B]\x0f?|\x1b\[\?25[hl]`)
-
-// startsWithBest reports whether what matters of an action's output is its beginning: of what a tool answers, of
-// a table, whose first line names the columns, and of what is sorted.
-func startsWithBest(a approvals.Action) bool {
-	if a.Kind != approvals.KindShell {
-		return true
-	}
-	cmds, ok := argv.ParsePipe(string(a.Bytes))
-	if !ok {
-		return false
-	}
-	for _, c := range slices.Backward(cmds) {
-		words, _, ok := argv.Unwrap(c.Argv)
-		if !ok {
-			return false
-		}
-		args := make([]string, 0, len(words))
-		for _, w := range words[1:] {
-			args = append(args, w.Text)
-		}
-		name := argv.Program(words[0].Text)
-		if filters[name] {
-			continue // in the order of its input
-		}
-		return sorts(name, args)
-	}
-	return false
-}
-
-// filters are programs that keep the order of their input.
-var filters = map[string]bool{"grep": true, "egrep": true, "fgrep": true, "awk": true, "sed": true, "cut": true, "column": true, "cat": true, "nl": true, "tr": true, "uniq": true, "less": true, "more": true}
-
-// sorts reports whether a program puts first what matters.
-func sorts(name string, args []string) bool {
-	has := func(any ...string) bool {
-		return slices.ContainsFunc(args, func(s string) bool { return slices.Contains(any, s) })
-	}
-	switch name {
-	case "sort", "head", "top", "htop", "ls", "ps", "df", "last", "lastb", "ss", "netstat", "lsof", "free":
-		return true
-	case "journalctl":
-		return has("-r", "--reverse")
-	case "git":
-		return has("log", "reflog", "show", "diff", "status", "branch", "tag")
-	case "docker", "podman", "kubectl":
-		return has("ps", "images", "get", "top", "container", "image") && !has("logs")
-	case "systemctl":
-		return has("list-units", "list-timers", "list-unit-files", "list-sockets")
-	}
-	return false
-}
 
 // sayLines says which lines of an output are shown.
 func sayLines(first bool, n int, e output.Ends) string {

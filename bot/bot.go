@@ -56,7 +56,6 @@ import (
 	"countersign/store/keyring"
 	"countersign/store/postgres"
 	"countersign/targets/record"
-	"countersign/tools"
 	"countersign/tools/code"
 	"countersign/tools/hostkey"
 	"countersign/tools/mcp"
@@ -344,9 +343,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		},
 		Deliver: func(ctx context.Context, ev chat.Event) error { return b.agent.Deliver(ctx, ev) },
 		Redact:  b.redactor.Redact, Clean: func() calls.Cleaner { return b.redactor.Stream() }, Now: deadlines.Now, Log: b.log,
-		Kept: func(ctx context.Context, thread chat.ThreadID, id string, pass func(tools.Event) error) (bool, error) {
-			return b.outputs.Streams(ctx, string(thread), id, pass)
-		},
+		Kept: records.Streams,
 	})
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: b.observer.Model(model), Tools: b.toolbox, Gate: b.gate, Outbox: b.outbox,

@@ -56,7 +56,8 @@ type Config struct {
 	Tools  func() []chat.Callable
 	Redact func(string) string
 	Clean  func() Cleaner // takes secrets out of a stream
-	// Kept passes on the whole output of a call that has ended; see [output.Log.Streams].
+	// Kept passes on the whole output of a call that has ended, in its streams; whole is false if something is missing.
+	// The error of one that isn't kept any more is [chat.ErrGone].
 	Kept func(ctx context.Context, thread chat.ThreadID, id string, pass func(tools.Event) error) (whole bool, err error)
 	Now  func() time.Time
 	Log  *slog.Logger

@@ -15,7 +15,6 @@ import (
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/tools"
-	"countersign/tools/output"
 )
 
 // world is a bot of which only the beginnings of calls are real.
@@ -265,7 +264,7 @@ func TestOutputThatHasEndedIsTheOneThatWasKept(t *testing.T) {
 	whole := true
 	w.cfg.Kept = func(_ context.Context, thread chat.ThreadID, id string, pass func(tools.Event) error) (bool, error) {
 		if thread != "web:t" || id != "out-00000001" {
-			return false, output.ErrNone
+			return false, chat.ErrGone
 		}
 		for _, e := range kept {
 			if err := pass(e); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/tools"
-	"countersign/tools/output"
 )
 
 // maxHeld is how much of a command's output is held for those who look at it while it runs, in bytes. Whoever is
@@ -204,7 +203,7 @@ func (c *Calls) kept(ctx context.Context, x chat.Called, pass func(chat.Output) 
 		}
 		return pass(chat.Output{Stdout: e.Text})
 	})
-	if errors.Is(err, output.ErrNone) {
+	if errors.Is(err, chat.ErrGone) {
 		return false, nil
 	}
 	return whole, err

@@ -14,6 +14,7 @@ import (
 	"countersign/bot/machines"
 	"countersign/internal/redact"
 	"countersign/store"
+	"countersign/tools"
 	"countersign/tools/output"
 )
 
@@ -66,6 +67,15 @@ func (r Records) OpenOutput(ctx context.Context, thread chat.ThreadID, id string
 		err = errors.Join(err, chat.ErrGone)
 	}
 	return f, err
+}
+
+// Streams passes on one output of a thread, in its streams; whole is false if something is missing.
+func (r Records) Streams(ctx context.Context, thread chat.ThreadID, id string, pass func(tools.Event) error) (whole bool, err error) {
+	whole, err = r.Outputs.Streams(ctx, string(thread), id, pass)
+	if errors.Is(err, output.ErrNone) {
+		err = errors.Join(err, chat.ErrGone)
+	}
+	return whole, err
 }
 
 // Parts are what goes into an archive beside what the store has.

@@ -2,6 +2,7 @@ package machines
 
 import (
 	"context"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"countersign/targets/backend"
 	"countersign/targets/receipt"
 	"countersign/tools/impact"
-	"countersign/tools/shell/named"
 )
 
 const (
@@ -289,13 +289,9 @@ func directories(rec approvals.Record) []string {
 	for _, f := range rec.Preview.Files {
 		add(path.Dir(f))
 	}
-	for _, f := range named.Find(string(rec.Action.Bytes)).Files {
-		name := f.Name
-		if !path.IsAbs(name) && path.IsAbs(rec.Action.Dir) {
-			name = path.Join(rec.Action.Dir, name)
-		}
+	for _, name := range slices.Sorted(maps.Keys(rec.Action.Files)) {
 		add(path.Dir(name))
-		add(path.Clean(name))
+		add(name)
 	}
 	return out
 }

@@ -124,7 +124,7 @@ var inside = map[string]string{
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
 	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/oncall approvals/policy approvals/risk approvals/tickets bot/console bot/machines bot/threads bot/toolbox bot/webhooks internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/backend/door targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
-	"internal/cli":          "internal/config internal/words",
+	"internal/cli":          "internal/config internal/edits internal/words",
 	"internal/storage":      "internal/config store store/bolt store/migrate store/postgres",
 	"internal/config":       "approvals/secretfile witness/cosign adapters/web agent/role agent/spend alerts approvals approvals/oncall approvals/passkey approvals/policy approvals/risk approvals/tickets internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
 	"internal/incident":     "targets/backend targets/backend/door",

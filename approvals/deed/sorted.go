@@ -1,0 +1,59 @@
+package deed
+
+import (
+	"slices"
+
+	"countersign/approvals"
+	"countersign/approvals/argv"
+)
+
+// Sorted reports whether what matters of an action's output is its beginning: of what a tool answers, of a table,
+// whose first line names the columns, and of what is sorted.
+func Sorted(a approvals.Action) bool {
+	if a.Kind != approvals.KindShell {
+		return true
+	}
+	cmds, ok := argv.ParsePipe(string(a.Bytes))
+	if !ok {
+		return false
+	}
+	for _, c := range slices.Backward(cmds) {
+		words, _, ok := argv.Unwrap(c.Argv)
+		if !ok {
+			return false
+		}
+		args := make([]string, 0, len(words))
+		for _, w := range words[1:] {
+			args = append(args, w.Text)
+		}
+		name := argv.Program(words[0].Text)
+		if filters[name] {
+			continue // in the order of its input
+		}
+		return sorts(name, args)
+	}
+	return false
+}
+
+// filters are programs that keep the order of their input.
+var filters = map[string]bool{"grep": true, "egrep": true, "fgrep": true, "awk": true, "sed": true, "cut": true, "column": true, "cat": true, "nl": true, "tr": true, "uniq": true, "less": true, "more": true}
+
+// sorts reports whether a program puts first what matters.
+func sorts(name string, args []string) bool {
+	has := func(any ...string) bool {
+		return slices.ContainsFunc(args, func(s string) bool { return slices.Contains(any, s) })
+	}
+	switch name {
+	case "sort", "head", "top", "htop", "ls", "ps", "df", "last", "lastb", "ss", "netstat", "lsof", "free":
+		return true
+	case "journalctl":
+		return has("-r", "--reverse")
+	case "git":
+		return has("log", "reflog", "show", "diff", "status", "branch", "tag")
+	case "docker", "podman", "kubectl":
+		return has("ps", "images", "get", "top", "container", "image") && !has("logs")
+	case "systemctl":
+		return has("list-units", "list-timers", "list-unit-files", "list-sockets")
+	}
+	return false
+}
