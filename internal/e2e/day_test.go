@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -89,6 +90,12 @@ func (g *guest) enter(link string) {
 	g.do("opening the link", chromedp.Navigate(link), until(`document.querySelector('#me-name')?.textContent === '`+g.name+`'`))
 }
 
+// inFront has a browser's window in front: a press in another one decides nothing.
+func inFront(ctx context.Context, t *chromedp.Target) (v chromedp.Void, err error) {
+	_, err = cdp.Call(ctx, t, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	return v, err
+}
+
 // browser is an empty page in a browser of the guest's own.
 func (b *bot) browser(t *testing.T, name string, width, height int) *guest {
 	t.Helper()
@@ -104,7 +111,7 @@ func (b *bot) browser(t *testing.T, name string, width, height int) *guest {
 		t.Fatal(err)
 	}
 	g := &guest{t: t, name: name, ctx: ctx, log: b.log.String}
-	g.do("its size", chromedp.EmulateViewport(int64(width), int64(height)))
+	g.do("its size", chromedp.EmulateViewport(int64(width), int64(height)), inFront)
 	return g
 }
 

@@ -122,6 +122,7 @@ func TestDemo(t *testing.T) {
 			}
 		}
 	}
+	do("in front", inFront)
 	read := func(css string) string {
 		t.Helper()
 		text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS(css)))

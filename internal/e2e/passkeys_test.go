@@ -186,6 +186,52 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 	}
 }
 
+// TestAPhoneAtNight: a notification is opened on a phone that isn't signed in any more, and the passkey on it leads to the
+// card. The session is listed, lasts while nothing comes from it, and ends with the passkey.
+func TestAPhoneAtNight(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	b := newBot(t, "", model(t, func(results int, user string) turn {
+		if strings.Contains(user, "please") && results == 0 {
+			return turn{calls: []call{shell("echo " + user[strings.Index(user, "please"):] + " >> " + ran)}}
+		}
+		return turn{text: "the end"}
+	}).URL)
+	_, port, _ := strings.Cut(b.listen, ":")
+	b.configure(t, strings.Replace(fmt.Sprintf(passkeyConfig, port, t.TempDir()), "policy: {approve: {count: 2}}", "", 1))
+	if !b.start() {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	alice, dave := b.browser(t, "alice", 390, 844), b.browser(t, "dave", 1280, 800)
+	alice.device()
+	alice.enter(b.link(t, "alice", "--passkey"))
+	alice.do("adding a passkey", shows("#passkeys-state", "lets you add one passkey"), keys("#passkeys-name", "Phone"), pressed("Add a passkey"), shows("#passkeys-mine", "confirmed by the operator"),
+		script(`document.querySelector('#settings-box').close()`))
+	dave.enter(b.link(t, "dave"))
+	for i := range 3 {
+		dave.do("asking", script(`document.querySelector('#new').click()`), keys("#text", fmt.Sprintf("please %d", i)+kb.Enter), shows("#log .card.open", fmt.Sprintf("please %d", i)))
+	}
+	// Who may not approve is told so, and offered no button that could only refuse.
+	dave.do("who may not", shows("#log .card.open .may-not", "You can't approve this. It needs approval from oncall"), until(`!document.querySelector('#log .card.open button[data-style=approve]').checkVisibility()`))
+	alice.do("three cards", until(`document.querySelectorAll('#home [data-group=yours] [data-card]').length === 3`))
+	id, err := chromedp.Run(alice.ctx, chromedp.Evaluate[string](`[...document.querySelectorAll('#home [data-group=yours] [data-card]')].find((n) => n.textContent.includes('please 1')).dataset.card`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	card := fmt.Sprintf(`document.querySelector('[data-card="%s"]')`, id)
+	alice.do("signed out", script(`document.querySelector('#logout').click()`), until(`!document.querySelector('#login').hidden`))
+	alice.do("the notification", chromedp.Navigate("about:blank"), chromedp.Navigate("http://localhost:"+port+"/#c="+id), until(`document.querySelector('#passkey-login')?.checkVisibility()`), shows("#login-text", "countersign login NAME"))
+	alice.picture("sign-in-phone")
+	alice.do("by passkey", script(`document.querySelector('#passkey-login').click()`), until(`document.activeElement?.closest('[data-card]')?.dataset.card === '`+id+`'`),
+		until(`(() => { const [h, y] = ['h3', 'button[data-style=approve]'].map((q) => `+card+`.querySelector(q).getBoundingClientRect()); return h.top >= 0 && y.bottom <= innerHeight; })()`))
+	alice.picture("card-phone")
+	alice.do("approving", until(`!`+card+`.querySelector('button[data-style=approve]').disabled`), script(card+`.querySelector('button[data-style=approve]').click()`), shows("#told", "Approved."))
+	eventually(t, "one of three ran", func() bool { return lines(ran) == 1 }, func() string { return b.log.String() })
+	alice.do("sessions", script(`document.querySelector('#settings').click()`), shows("#sessions", "(this one)"), until(`document.querySelectorAll('#sessions li').length === 1`))
+	alice.picture("sessions-phone")
+	alice.do("removing the passkey", pressed("Remove"), until(`!document.querySelector('#login').hidden`))
+}
+
 // touched changes an archive in each way in which somebody would, and wants all of them found.
 func touched(t *testing.T, archive string) {
 	t.Helper()

@@ -294,7 +294,7 @@ func TestTheApprovalIsTheCredential(t *testing.T) {
 	e.authority.stop()
 	dave.do("another change", keys("#text", "please change again"+kb.Enter), shows("#log .card.open", "needs 2 of oncall"))
 	alice.do("seeing it", shows("#log .card.open", "id -un"))
-	alice.approves(shows("#told", "signer doesn"))
+	alice.approves(shows("#log .card.open .notice", "signer doesn"))
 	if lines(ran) != 1 {
 		t.Fatalf("it ran %d times", lines(ran))
 	}

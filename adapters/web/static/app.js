@@ -324,7 +324,7 @@ function changed() {
   document.title = (count ? `(${count}) ` : '') + (here?.title ? here.title + ' · ' : '') + name;
   $('menu-dot').hidden = !waiting.some((t) => t.id !== current);
   home.show(current === null && !lists.id);
-  $('title').textContent = here?.title || (current ? 'Conversation' : lists.id ? lists.title(lists.id) : home.empty ? 'New conversation' : 'Home');
+  $('title').textContent = here?.title?.replaceAll('`', '') || (current ? 'Conversation' : lists.id ? lists.title(lists.id) : home.empty ? 'New conversation' : 'Home');
   const state = here ? list.stateOf(here) : '';
   $('state').textContent = states[state] || '';
   $('state').dataset.state = state;

@@ -1,6 +1,6 @@
 // Cards. Everything in them is text.
 
-import { el, exposed, icon, copy, inZone, newID, announce, lost, until, elapsed, $ } from './dom.js';
+import { el, exposed, icon, copy, inZone, newID, announce, lost, prose, until, elapsed, $ } from './dom.js';
 import api from './api.js';
 import { deciding, onTop, unsettle } from './press.js';
 import { signature, signThere } from './passkeys.js';
@@ -33,7 +33,7 @@ export function renderCard(thread, card, at) {
     open && card.code && el('code', { class: 'first-line', 'aria-hidden': 'true', text: firstLine(card.code) })));
   const details = detailsOf(card, id);
   if (isLine(card)) {
-    root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', inZone(card.body, at),
+    root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', ...prose(inZone(card.body, at)),
       card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), ...warnings(card), el('p', { class: 'last', hidden: true }));
   } else {
     const code = card.code ? codeOf(card, open) : null;
@@ -43,9 +43,9 @@ export function renderCard(thread, card, at) {
     root.append(rest);
     if (code) rest.append(code.node);
     if (card.context) rest.append(el('p', { class: 'context', text: card.context }));
-    if (card.preview?.length) rest.append(el('ul', { class: 'preview' }, ...card.preview.map((l) => el('li', { text: l }))));
+    if (card.preview?.length) rest.append(el('ul', { class: 'preview' }, ...card.preview.map((l) => el('li', {}, ...prose(l)))));
     rest.append(...warnings(card));
-    if (card.body) rest.append(el('p', { class: 'body', text: card.body }));
+    if (card.body) rest.append(el('p', { class: 'body' }, ...prose(card.body)));
     if (card.why) rest.append(el('p', { class: 'why' }, 'Why: ', el('q', { text: card.why })));
     if (card.fields?.length) rest.append(list(card.fields, (f) => value(f, open, at)));
     for (const f of card.attach || []) rest.append(file(f));
@@ -71,7 +71,7 @@ function judge(card) {
   if (!verdict) return;
   for (const b of card.querySelectorAll('button[data-style=approve]')) b.hidden = b.dataset.verb === 'glass' ? !verdict.glass : Boolean(verdict.not);
   const line = card.querySelector('.may-not');
-  line.textContent = verdict.not || '';
+  line.replaceChildren(...prose(verdict.not));
 }
 
 export function judgeAll() { document.querySelectorAll('.card.open[data-request]').forEach(judge); }
@@ -106,7 +106,7 @@ export function bring(card) {
 }
 
 function warnings(card) {
-  return (card.warn || []).map((sentence) => el('p', { class: 'warn' }, icon(warning), el('span', { text: sentence })));
+  return (card.warn || []).map((sentence) => el('p', { class: 'warn' }, icon(warning), el('span', {}, ...prose(sentence))));
 }
 
 // showLast shows the last line that what runs has printed, on its card.
@@ -170,9 +170,10 @@ function codeOf(card, open) {
   if (!open || (lines.length <= maxLines && card.code.length <= maxText)) return { node: codeBlock(card.code), unread: () => false, reveal: () => {} };
   const whole = codeBlock(card.code);
   whole.hidden = true;
+  const numbers = numbersOf(lines);
   const [head, tail] = lines.length > maxLines ? [lines.slice(0, 6).join('\n'), lines.slice(-4).join('\n')] : [card.code, card.code];
   const end = cutStart(tail, partText);
-  const short = el('div', {}, codeBlock(cut(head, partText)), codeBlock(end, lines.length - end.split('\n').length + 1));
+  const short = el('div', {}, codeBlock(cut(head, partText), 1, numbers), codeBlock(end, lines.length - end.split('\n').length + 1, numbers));
   const button = el('button', { type: 'button', class: 'link show-all', text: `Show all ${lines.length > 1 ? lines.length + ' lines' : card.code.length + ' characters'}`, on: { click: () => reveal() } });
   const node = el('div', { class: 'long' }, short, whole, button);
   function reveal() {
@@ -252,7 +253,7 @@ function buttons(thread, card, offered, notice, details, code) {
           }
           decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', [...all.values()], press, notice);
         },
-        refused: () => tell(say.tooQuick, false),
+        refused: () => tell(say.tooQuick, null),
         ready: () => { press.disabled = false; },
         ...(b.style === 'approve' && {
           readable: () => readable(press.closest('.card')),
@@ -311,7 +312,7 @@ async function decide(thread, card, button, reason, all, press, notice) {
     // What was decided is said by the composer, since the card gets another face. A refusal stays on it.
     if (!answer.ok && notice.isConnected) {
       notice.classList.add('not-ok');
-      notice.textContent = answer.notice || '';
+      notice.replaceChildren(...prose(answer.notice));
       announce(answer.notice);
     } else tell(answer.notice, answer.ok);
     delete press.dataset.click;
@@ -337,13 +338,13 @@ function reasoned(button, reason, press) {
 }
 
 // tell says one sentence by the composer, where it covers nothing and survives
-// the card's new face.
+// the card's new face. ok is null for what neither went well nor failed.
 let clearing;
 export function tell(text, ok = true) {
   if (!text) return;
   const line = $('told');
-  line.className = 'told ' + (ok ? 'ok' : 'not-ok');
-  line.textContent = text;
+  line.className = 'told ' + (ok === null ? '' : ok ? 'ok' : 'not-ok');
+  line.replaceChildren(...prose(text));
   clearTimeout(clearing);
   clearing = setTimeout(() => { line.textContent = ''; }, 8000);
 }
@@ -351,7 +352,7 @@ export function tell(text, ok = true) {
 function confirmed(button, card) {
   const dialog = $('confirm');
   $('confirm-title').textContent = button.label + ': ' + card.title;
-  $('confirm-text').textContent = button.confirm;
+  $('confirm-text').replaceChildren(...prose(button.confirm));
   $('confirm-code').hidden = !card.code;
   $('confirm-code').textContent = card.code || '';
   const yes = $('confirm-yes');
@@ -443,20 +444,30 @@ async function edited(button) {
 }
 
 // codeBlock shows text exactly. Lines are numbered when there are several, so
-// that a wrapped line cannot pass for two; first is the number of the first.
-export function codeBlock(text, first = 1) {
+// that a wrapped line cannot pass for two; first is the number of the first, and numbers are those of
+// a diff's lines in its file.
+export function codeBlock(text, first = 1, numbers = numbersOf(text.split('\n'))) {
   const pre = el('pre', { class: 'code' });
   const lines = text.split('\n');
   if (lines.length === 1) {
     pre.append(...words(text));
   } else {
     pre.classList.add('numbered');
-    pre.style.counterReset = `line ${first - 1}`;
-    const isDiff = /^ {0,4}@@ /m.test(text);
-    lines.forEach((line, i) => pre.append(el('span', { class: 'line' + (isDiff ? sign(line) : '') }, ...words(i < lines.length - 1 ? line + '\n' : line))));
+    lines.forEach((line, i) => pre.append(el('span', { class: 'line' + (numbers ? sign(line) : ''), 'data-number': numbers ? numbers[first - 1 + i] : first + i }, ...words(i < lines.length - 1 ? line + '\n' : line))));
   }
   const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': say.copyBlock, on: { click: () => copy(text, button) } });
   return el('div', { class: 'code-box' }, pre, button);
+}
+
+// numbersOf are the numbers in the new file of a diff's lines, '' for a line that isn't there; null for another text.
+function numbersOf(lines) {
+  if (!lines.some((line) => /^ {0,4}@@ /.test(line))) return null;
+  let next = 0;
+  return lines.map((line) => {
+    const begins = /^ {0,4}@@ -\S+ \+(\d+)/.exec(line);
+    if (begins) next = Number(begins[1]);
+    return begins || !next || sign(line) === ' removed' ? '' : next++;
+  });
 }
 
 // sign is the class of a diff's line: what is added, and what goes.

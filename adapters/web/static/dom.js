@@ -29,6 +29,11 @@ export function el(tag, props = {}, ...children) {
   return node;
 }
 
+// prose is a sentence of the bot, whose `commands` stand in a type of their own.
+export function prose(text) {
+  return String(text ?? '').split(/`([^`\n]+)`/).map((part, i) => (i % 2 ? el('code', { text: part }) : part)).filter((part) => part !== '');
+}
+
 // announce has a screen reader say one sentence, once. While a dialog is open
 // nothing outside of it is heard, so the sentence waits for its end.
 export function announce(text) {

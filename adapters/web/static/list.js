@@ -108,7 +108,7 @@ export class List {
     return el('li', {}, el('a', {
       href: '#t=' + encodeURIComponent(t.id) + (t.found ? '&m=' + t.found.seq : ''), class: 'thread' + (unread ? ' unread' : ''), 'aria-current': t.id === current ? 'page' : null,
     },
-    el('span', { class: 'thread-title' }, unread ? el('span', { class: 'sr', text: 'Unread: ' }) : null, t.title || 'Untitled'),
+    el('span', { class: 'thread-title' }, unread ? el('span', { class: 'sr', text: 'Unread: ' }) : null, t.title?.replaceAll('`', '') || 'Untitled'),
     t.found ? el('span', { class: 'thread-found', text: t.found.text }) : null,
     el('span', { class: 'thread-meta' }, el('span', {}, when(t.at), marks ? ' · ' + marks : ''), state)));
   }

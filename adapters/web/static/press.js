@@ -9,6 +9,7 @@ const slack = 4; // pixels that a button may shift and still be at its place
 
 const watched = new Map(); // button -> sight
 let looking = false;
+let front = null; // since when the page has had the focus; null: it has not
 
 // A sight is since when a button has been on the page, and since when it has been on
 // top at one place; null: it is not. Both count from the look after the first, since
@@ -53,7 +54,7 @@ function counts(button, pointer) {
   const sight = watched.get(button);
   if (!sight) return false;
   const since = pointer ? sight.still : sight.shown;
-  return since !== null && document.hasFocus() && sight.readable() && performance.now() - since >= settle && !(pointer && moved(sight.box, button.getBoundingClientRect()));
+  return [since, front].every((at) => at !== null && performance.now() - at >= settle) && document.hasFocus() && sight.readable() && !(pointer && moved(sight.box, button.getBoundingClientRect()));
 }
 
 function look() {
@@ -62,6 +63,7 @@ function look() {
   setTimeout(() => requestAnimationFrame(() => {
     looking = false;
     const now = performance.now();
+    front = document.hasFocus() ? front ?? now : null;
     for (const [button, sight] of watched) see(button, sight, now);
     look();
   }), gap);
@@ -74,7 +76,7 @@ function see(button, sight, now) {
   }
   sight.met = true;
   const box = button.getBoundingClientRect();
-  if (!box.width || !document.hasFocus() || !button.checkVisibility({ visibilityProperty: true })) {
+  if (!box.width || !button.checkVisibility({ visibilityProperty: true })) {
     Object.assign(sight, unseen(), { met: true });
     return;
   }
@@ -100,7 +102,8 @@ export function onTop(node, x, y) {
   return hit !== null && node.contains(hit);
 }
 
-// Nothing is painted while the page is hidden, and whoever comes back to it has to look first.
-const anew = () => { for (const sight of watched.values()) Object.assign(sight, unseen(), { met: sight.met }); };
-document.addEventListener('visibilitychange', anew);
-window.addEventListener('blur', anew);
+// Nothing is painted while the page is hidden.
+document.addEventListener('visibilitychange', () => {
+  for (const sight of watched.values()) Object.assign(sight, unseen(), { met: sight.met });
+});
+window.addEventListener('blur', () => { front = null; });

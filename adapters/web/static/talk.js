@@ -145,6 +145,7 @@ export class Talk {
       this.tries = 0;
       if (!$('banner').hidden) announce(say.back);
       banner('');
+      for (const n of document.querySelectorAll('#log .notice')) if (n.textContent === say.unreachable) n.textContent = '';
       this.onChange();
     });
     source.addEventListener('message', (e) => {
