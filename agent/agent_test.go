@@ -695,6 +695,16 @@ func TestConversation(t *testing.T) {
 			t.Fatalf("%+v", rs)
 		}
 	})
+	run(t, "what people should keep of a reply is a message of its own", func(context.Context, llm.Request) (llm.Reply, error) {
+		r := says("it is up")
+		r.Notice = "The tool mcp_x isn't offered to the model."
+		return r, nil
+	}, func(t *testing.T, w *world) {
+		w.say("look")
+		if !w.said("The tool mcp_x isn't offered") || !w.said("it is up") {
+			t.Fatalf("%+v", w.posts())
+		}
+	})
 	run(t, "a turn that only repeats a call of a tool that isn't there ends and says why", func(_ context.Context, r llm.Request) (llm.Reply, error) {
 		return llm.Reply{Finish: llm.FinishCalls, Calls: []llm.Call{{ID: fmt.Sprint("x", len(r.Items)), Name: "nope", Args: fmt.Sprintf(`{"n":%d}`, len(r.Items))}}}, nil
 	}, func(t *testing.T, w *world) {
