@@ -182,7 +182,10 @@ func newBot(t testing.TB, config, modelURL string, env ...string) *bot {
 		"OPENAI_MODEL=scripted", "COUNTERSIGN_INSTANCE=" + b.instance,
 	}, env...)
 	b.configure(t, config)
-	t.Cleanup(b.kill)
+	t.Cleanup(func() {
+		b.kill()
+		endInstance(b.instance)
+	})
 	return b
 }
 
@@ -270,9 +273,20 @@ func (b *bot) start(extra ...string) bool {
 }
 
 // endTerminals ends the tmux servers that the bot left running.
-func (b *bot) endTerminals() {
+func (b *bot) endTerminals() { endServers(b.instance) }
+
+func endServers(instance string) {
 	for _, socket := range []string{"", ".err"} {
-		_ = exec.Command("tmux", "-L", "countersign-"+b.instance+socket, "kill-server").Run()
+		_ = exec.Command("tmux", "-L", "countersign-"+instance+socket, "kill-server").Run()
+	}
+}
+
+// endInstance leaves nothing of a bot behind: its terminals outlive it, and so do their files.
+func endInstance(instance string) {
+	endServers(instance)
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), "countersign-*-"+instance))
+	for _, dir := range left {
+		_ = os.RemoveAll(dir)
 	}
 }
 

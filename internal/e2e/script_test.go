@@ -41,7 +41,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("BOT", binary)
 			env.Setenv("PATH", filepath.Dir(binary)+":"+env.Getenv("PATH"))
 			env.Setenv("COUNTERSIGN_DATA_DIR", filepath.Join(env.WorkDir, "data"))
-			env.Setenv("COUNTERSIGN_INSTANCE", instanceName())
+			instance := instanceName()
+			env.Setenv("COUNTERSIGN_INSTANCE", instance)
+			env.Defer(func() { endInstance(instance) })
 			env.Defer(func() {
 				for _, socket := range []string{"", ".err"} {
 					_ = exec.Command("tmux", "-L", "countersign-"+env.Getenv("COUNTERSIGN_INSTANCE")+socket, "kill-server").Run()
