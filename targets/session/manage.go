@@ -47,17 +47,29 @@ func (b *Book) CheckCreate(ctx context.Context, thread, session, pane string) (R
 	}
 	ref.Default = ref.Session == b.names.defaults(thread)
 	ref.Dir = b.cfg.Dir
-	var full error
 	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
-		if made {
-			full = b.instanceRoom(tx)
-		}
 		return b.room(tx, thread, !ref.Default && pane == "", ref.Pane != sharedPane)
 	})
-	if err == nil && full != nil && !slices.ContainsFunc(b.giving(full), func(o *Book) bool { return len(o.spare(ctx)) > 0 }) {
-		err = full
+	if err == nil && made {
+		err = b.Room(ctx)
 	}
 	return ref, err
+}
+
+// Room returns why no session could be made now: all threads together have as many as they may, and none would give
+// way. It asks the target only if they have.
+func (b *Book) Room(ctx context.Context) error {
+	var full error
+	if err := b.cfg.DB.View(ctx, func(tx store.Tx) error {
+		full = b.instanceRoom(tx)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if full == nil || slices.ContainsFunc(b.giving(full), func(o *Book) bool { return len(o.spare(ctx)) > 0 }) {
+		return nil
+	}
+	return full
 }
 
 // CreateSession makes a session for a thread, or finds the one that it already

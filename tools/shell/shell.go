@@ -63,8 +63,8 @@ type Sessions interface {
 	// Prompt returns the directory of a pane whose shell shows its prompt, without asking the target.
 	Prompt(ctx context.Context, thread, session, pane string) (dir string, ok bool)
 	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
-	// CheckCreate returns why a session that doesn't exist could not be made.
-	CheckCreate(ctx context.Context, thread, session, pane string) (session.Ref, error)
+	// Room returns why a session that doesn't exist could not be made.
+	Room(ctx context.Context) error
 	// Shell asks the shell of an existing pane for its state; with known, the last answer is enough.
 	Shell(ctx context.Context, thread string, ref session.Ref, known bool) (tmux.Shell, error)
 	// Writable returns an error if nothing may be typed into a session now.
@@ -298,7 +298,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 				"use another session", k.ref.Taken, k.ref.Session)
 		}
 		if !k.ref.Known { // else people would approve what can't run
-			if _, err := t.cfg.Sessions.CheckCreate(ctx, c.Thread, k.args.Session, ""); err != nil {
+			if err := t.cfg.Sessions.Room(ctx); err != nil {
 				return tools.Plan{}, tools.Failed("%w", err)
 			}
 		}
