@@ -17,7 +17,7 @@ import (
 const (
 	sayNothingRuns   = "Nothing is running here."
 	sayStopping      = "Stopping. Nothing more of this turn runs."
-	sayUndoAsks      = "I'm asking to undo it. Approve that on its card."
+	sayUndoAsks      = "Undo needs approval. See its card below."
 	sayStillWorking  = "I'm still working, so I haven't started that. Try again when I'm done, or say `stop` first."
 	sayNotByToken    = "A token can't approve or deny. Sign in to the console and press the button on the card."
 	sayBotsDecide    = "Bots can't decide."
@@ -202,7 +202,7 @@ const helpText = "Write what you need in plain words. Nothing that changes anyth
 	"| `deny <id> [reason]` | denies a request |\n" +
 	"| `break-glass <id> <reason>` | approves it alone, where the policy allows it; somebody else must review it |\n" +
 	"| `reviewed <id> [note]` | records that you reviewed what was approved alone |\n" +
-	"| `ticket` / `ticket <key>` | says which ticket this thread's changes are made for; names it |\n" +
+	"| `ticket` / `ticket <key>` | shows or sets this thread's ticket |\n" +
 	"| `undo <id>` | asks to undo what a request changed, like its button |\n" +
 	"| `run` / `run <workflow> name=value ...` | lists the workflows; starts one |\n" +
 	"| `role` / `role <name>` | lists the roles; gives this thread another one |\n" +
@@ -212,7 +212,7 @@ const helpText = "Write what you need in plain words. Nothing that changes anyth
 	"| `take` / `give` | takes the terminal's keyboard and pauses me; gives it back |\n" +
 	"| `recording` | posts what this thread's terminals showed |\n" +
 	"| `output <id>` | posts a command's whole output as a file |\n" +
-	"| `handover` | what waits, runs and was changed, for who goes on call |\n" +
+	"| `handover` | what is waiting, running and changed, for the next person on call |\n" +
 	"| `timeline` | drafts a post-mortem from this thread |\n" +
 	"| `export` | posts everything recorded in this thread, with its proof |\n" +
 	"| `help` | this list |\n"

@@ -326,7 +326,7 @@ func wrapShell(j *judge, name string, argv []word) {
 			}
 			if i+1 < len(argv) {
 				if argv[i+1].kind != wordLit {
-					j.add(High, EffectExec, "`%s -c` runs a text that is only known when it runs", name)
+					j.add(High, EffectExec, "`%s -c` runs code that can't be checked in advance", name)
 					return
 				}
 				if len(argv) > i+2 {
@@ -362,7 +362,7 @@ func wrapEval(j *judge, _ string, argv []word) {
 	parts := make([]string, 0, len(argv))
 	for _, w := range argv[1:] {
 		if w.kind != wordLit {
-			j.add(High, EffectExec, "`eval` runs a text that is only known when it runs")
+			j.add(High, EffectExec, "`eval` runs code that can't be checked in advance")
 			return
 		}
 		parts = append(parts, w.text)
@@ -506,7 +506,7 @@ func wrapSSH(j *judge, name string, argv []word) {
 	parts := make([]string, 0, len(argv)-i)
 	for _, w := range argv[i:] {
 		if w.kind != wordLit {
-			j.add(High, EffectExec, "`ssh` runs a text that is only known when it runs")
+			j.add(High, EffectExec, "`ssh` runs code that can't be checked in advance")
 			return
 		}
 		parts = append(parts, w.text)

@@ -79,7 +79,7 @@ func Page(c *cobra.Command) string { return c.Annotations[pageKey] }
 func Root(commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use:           words.Name(),
-		Short:         "A chat-ops bot that runs nothing mutating before a person countersigns it",
+		Short:         "A chat-ops bot. Nothing that changes anything runs until a person approves it",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

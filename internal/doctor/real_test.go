@@ -70,7 +70,7 @@ func TestDoctorOnRealSSHHosts(t *testing.T) {
 		"ok   files of a-whole: a file was written and read by SFTP and removed in ", "ok   clock of a-whole: ", " of a-whole: ",
 		"warn files of b-plain: ", "; add to its sshd_config: Subsystem sftp internal-sftp",
 		"skip terminals of b-plain: they are switched off",
-		"FAIL target c-unknown: the host 127.0.0.1", "is not known: it shows the key SHA256:", "; compare that with the host's own, and add to a known_hosts file: [127.0.0.1]:",
+		"FAIL target c-unknown: the host 127.0.0.1", "isn't known yet: its key is SHA256:", "; compare that with the host's own, and add to a known_hosts file: [127.0.0.1]:",
 		"skip shell of c-unknown: ",
 		"FAIL target d-stranger: ", "; add one of the public keys to the account's authorized_keys",
 		"FAIL target e-closed: 127.0.0.1:1 refuses connections (dial tcp", "); check the port and that sshd runs there\n",

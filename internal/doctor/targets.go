@@ -259,7 +259,7 @@ func (p *targetCheck) unreached(err error) result {
 		return fails("it did not answer in time (%v)", err).withFix("%s", look)
 	}
 	if u, ok := errors.AsType[*ssh.UnknownHostError](err); ok {
-		r := fails("the host %s (%s) is not known: it shows the key %s", u.Host, u.Address, u.Fingerprint)
+		r := fails("the host %s (%s) isn't known yet: its key is %s", u.Host, u.Address, u.Fingerprint)
 		if p.m.Asks() {
 			return r.withFix("compare that with the host's own, and approve it on the card of %s", hostkey.Name)
 		}

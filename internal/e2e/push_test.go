@@ -65,7 +65,7 @@ groups:
 	ann.card(t, thread, "approve:")
 	fx.until(`(async () => { globalThis.told = (await (await navigator.serviceWorker.ready).getNotifications())[0]; return Boolean(globalThis.told); })()`)
 	title, body := fx.value(`globalThis.told.title`), fx.value(`globalThis.told.body`)
-	if title != "Create done, or update its time on local" || !strings.Contains(body, "production") || !strings.Contains(body, "risk") {
+	if title != "Touch done on local" || !strings.Contains(body, "production") || !strings.Contains(body, "risk") {
 		t.Errorf("it shows %q, %q", title, body)
 	}
 	t.Logf("%s | %s", title, body)

@@ -71,6 +71,7 @@ export class Passkeys {
     const { mine, waiting, invited } = await api.passkeys();
     $('passkeys-error').textContent = '';
     $('passkeys-state').textContent = invited ? say.keyInvited : mine.some((k) => k.by) ? say.keyHave : mine.length ? say.keyWaits : say.keyNone;
+    $('passkeys-yours').hidden = !mine.length;
     $('passkeys-mine').replaceChildren(...mine.map((k) => el('li', {}, el('span', {}, el('strong', { text: k.name }), ' ', k.by ? say.keyBy(k.by) : say.keyUnconfirmed, ' ', el('code', { text: k.print })), ' ', when(k.added), ' ',
       k.signer && el('button', { type: 'button', class: 'link', 'aria-label': 'Copy the signer’s line of ' + k.name, title: say.keySigner, text: 'Copy for the signer', on: { click: (e) => copy(k.signer, e.target) } }), ' ',
       el('button', { type: 'button', class: 'link', 'aria-label': 'Remove ' + k.name, text: 'Remove', on: { click: () => this.act(() => api.endPasskey(k.id)) } }))));

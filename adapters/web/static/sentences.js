@@ -63,7 +63,7 @@ export const say = {
   keyCancelled: 'Nothing was signed: the request was cancelled, or your device didn’t answer.',
   keyFailed: 'Your device couldn’t do this: ',
   keyInvited: 'The link that signed you in also lets you add one passkey.',
-  keyHave: 'You sign approvals with your passkey where the policy asks for one.',
+  keyHave: 'Your passkey signs you in, and signs your approvals where the policy asks for it.',
   keyWaits: 'Your passkey counts once an approver who has one confirms it.',
   keyNone: 'With a passkey, your approvals are signed by your own device. An approver who has one confirms yours, or an operator’s link lets you add it.',
   keyBy: (who) => 'confirmed by ' + who,
