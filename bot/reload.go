@@ -55,6 +55,7 @@ func (b *Bot) reload(ctx context.Context) {
 			b.log.Error("the routes of alerts were not reloaded; the old ones stay", "error", err)
 		}
 	}
+	b.redactor.Learn(b.env.Secrets(f)...) // of files that were written anew
 	b.toolbox.Reread()
 	b.log.Info("the configuration was reloaded", "policy", next.Policy.Hash()[:12], "before", old.Policy.Hash()[:12])
 	if !reflect.DeepEqual(fixed(old.File), fixed(f)) {

@@ -118,7 +118,7 @@ func (r *Redactor) Learn(values ...string) {
 	r.learn.Lock()
 	defer r.learn.Unlock()
 	for _, v := range values {
-		if !slices.Contains(r.learned, v) {
+		if !slices.Contains(r.learned, v) && !slices.Contains(r.values, v) {
 			r.learned = append(r.learned, v)
 		}
 	}
