@@ -34,6 +34,15 @@ func TestOutputThatWasCutCanBeHadWhole(t *testing.T) {
 	})
 }
 
+func TestACallThatIsRefusedBeforeAnybodyIsAskedLeavesALine(t *testing.T) {
+	run(t, "it says what wasn't run, and why", script("exec ls"), func(t *testing.T, w *world) {
+		w.say("look")
+		if !w.said("`exec ls` · not run: exec would end the shared shell") {
+			t.Errorf("%+v", w.posts())
+		}
+	})
+}
+
 func TestACallThatTakesTimeHasALineThatMoves(t *testing.T) {
 	run(t, "after two seconds it says for how long, every second, and after the end no more", script("hold on"), func(t *testing.T, w *world) {
 		w.sh.hold = make(chan struct{})

@@ -91,6 +91,7 @@ func TestTheWayBackFollowsFromWhatIsThere(t *testing.T) {
 		{command: "apt-get remove nginx", look: "dpkg-query", out: "nginx|1.22.1|config-files\n"},
 
 		{command: "mount /dev/sdb1 /mnt/data", look: "mountinfo", exit: 1, kind: approvals.OnePress, want: "umount /mnt/data"},
+		{command: "mount -t tmpfs none /mnt/data", look: "/proc/self/mountinfo; ls -A -- /mnt/data", exit: 0, kind: approvals.OnePress, want: "umount /mnt/data"}, // files in it are seen
 		{command: "mount -o remount,ro /srv", look: "mountinfo", out: "36 35 8:17 / /srv rw,relatime shared:1 - ext4 /dev/sdb1 rw\n", kind: approvals.OnePress, want: "mount -o remount,rw /srv"},
 		{command: "umount /mnt/data", look: "mountinfo", out: "36 35 8:17 / /mnt/data rw,relatime - ext4 /dev/sdb1 rw\n", kind: approvals.OnePress, want: "mount -t ext4 -o rw,relatime /dev/sdb1 /mnt/data"},
 		{command: "umount /mnt/f", look: "mountinfo", out: "36 35 0:40 / /mnt/f rw,user_id=1000 - fuse evil#x rw\n", kind: approvals.ByHand},
