@@ -23,6 +23,22 @@ func TestALookTellsThatANameIsGone(t *testing.T) {
 	}
 }
 
+// A command whose function deletes what was shown, and writes something else beside it.
+func TestANameBesideOneThatIsGoneIsTold(t *testing.T) {
+	t.Parallel()
+	for _, recorded := range []bool{false, true} {
+		changes := []receipt.Change{{Path: "/srv/evil", Kind: receipt.Wrote}, {Path: "/srv", Kind: receipt.Names}}
+		if recorded {
+			changes[1] = receipt.Change{Path: "/srv/v", Kind: receipt.Deleted}
+		}
+		r := impact.Receipt(approvals.Action{Bytes: []byte("rm /srv/v")}, approvals.Preview{Evidence: approvals.Rehearsed, Text: "deletes /srv/v", Files: []string{"/srv/v"}},
+			receipt.Report{Recorded: recorded, Changes: changes})
+		if strings.Join(r.Also, "\n") != "wrote /srv/evil" || r.AsApproved {
+			t.Errorf("recorded %v: %q, as approved: %v", recorded, r.Also, r.AsApproved)
+		}
+	}
+}
+
 func TestAReceiptSaysWhatNobodyWasShown(t *testing.T) {
 	t.Parallel()
 	wrote := func(paths ...string) (out []receipt.Change) {
