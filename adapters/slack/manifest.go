@@ -87,7 +87,6 @@ func Events() []Subscription {
 		{"message.groups", "follow-ups in threads of private channels", "groups:history", FollowUps},
 		{"message.im", "direct messages", "im:history", Always},
 		{"tokens_revoked", "stop when a token is taken back", "", Always},
-		{"channel_id_changed", "go on in a channel that gets another id, as one does that begins to be shared", "channels:read", Optional},
 	}
 }
 
