@@ -115,16 +115,16 @@ func TestAPersonTakesThePenAndGivesItBack(t *testing.T) {
 	}
 	sees := func(text string) string {
 		t.Helper()
-		found := ""
+		found, there := "", false
 		eventually(t, "the thread shows "+text, func() bool {
 			if s.look() {
 				for _, r := range s.rows {
-					if strings.Contains(r.Text, text) {
-						found = r.Text
+					if strings.Contains(r.Text, text) || r.Card != nil && strings.Contains(r.Card.Body, text) {
+						found, there = r.Text, true
 					}
 				}
 			}
-			return found != ""
+			return there
 		}, s.detail)
 		return found
 	}
