@@ -79,6 +79,8 @@ var examples = map[string]string{ //nolint:gosec // no credentials
   bot audit verify record.jsonl`,
 	"audit export": `  bot audit export --since 30d >record.jsonl`,
 	"export":       `  bot export web:0123456789ab --out incident.zip`,
+	"forget": `  bot forget web:0123456789ab
+  bot forget --person web:anna`,
 	"verify": `  bot verify incident.zip
   bot verify --key web:alice=3f9a0c61d2b4 incident.zip`,
 	"signer init":   `  bot signer init /etc/countersign-signer`,
@@ -105,7 +107,7 @@ var pages = map[string]string{
 	"run": "configuration", "init": "first-five-minutes", "demo": "first-five-minutes", "tool": "one-shot", "tools": "tools", "classify": "proof",
 	"config": "configuration", "login": "sign-in", "web": "sign-in", "doctor": "doctor", "healthz": "operations", "slack": "slack", "discord": "discord",
 	"policy": "policy", "audit": "audit", "export": "archive", "verify": "archive-check", "upgrade": "operations", "backup": "backup", "restore": "backup",
-	"store": "store", "threads": "command-line", "show": "command-line", "send": "command-line", "exec": "command-line", "request": "command-line", "calls": "command-line", "mcp": "other-agents", "hook": "agent-hooks",
+	"store": "store", "forget": "store", "threads": "command-line", "show": "command-line", "send": "command-line", "exec": "command-line", "request": "command-line", "calls": "command-line", "mcp": "other-agents", "hook": "agent-hooks",
 	"approvals": "command-line", "sessions": "command-line", "attach": "command-line", "replay": "command-line", "logs": "command-line",
 	"target": "signer", "signer": "signer", "witness": "witnesses", "tokens": "command-line", "logout": "command-line",
 }

@@ -45,7 +45,7 @@ export class Notify {
     $('notify-here').disabled = !can || !on && Notification.permission === 'denied';
     for (const name of ['least', 'from', 'to', 'quiet']) $('notify-' + name).value = wishes[name] || (name === 'quiet' ? 'critical' : '');
     $('notify-sound').checked = Boolean(wishes.sound);
-    $('notify-devices').replaceChildren(...devices.map((d) => el('li', {}, el('span', { text: d.name + (on && d.id === this.id ? say.notifyThis : '') }, d.refused && el('span', { class: 'error', text: say.notifyRefused(d.refused) })), ' ', when(d.seen), ' ',
+    $('notify-devices').replaceChildren(...devices.map((d) => el('li', {}, el('span', { text: d.name + (on && d.id === this.id ? say.notifyThis : '') }, d.problem && el('span', { class: 'error', text: say.notifyRefused(d.problem) })), ' ', when(d.seen), ' ',
       el('button', { type: 'button', class: 'link', 'aria-label': 'Stop on ' + d.name, text: 'Stop', on: { click: () => this.end(d.id) } }))));
     $('notify-none').hidden = devices.length > 0;
   }
