@@ -303,7 +303,7 @@ func TestWhatTheIndependentProviderRefuses(t *testing.T) {
 	})
 	t.Run("an email that is not verified", func(t *testing.T) {
 		c := newConsole(t, func(cfg *oidc.Config) { cfg.NameClaim = "email" })
-		if status, page := newBrowser(t).signIn(c, "bob"); status != http.StatusForbidden || !strings.Contains(page, "t verified at") {
+		if status, page := newBrowser(t).signIn(c, "bob"); status != http.StatusForbidden || !strings.Contains(page, "says that your email address isn") {
 			t.Errorf("%d %s", status, page)
 		}
 		b := newBrowser(t)
