@@ -406,14 +406,22 @@ func TestTheContextHoldsWhatTheProgramIsMadeOf(t *testing.T) {
 		}
 	}
 	// Every folder of ours that the programs of the image are built from.
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "countersign/cmd/bot", "countersign/cmd/countersign-parser").Output()
-	if err != nil {
-		t.Fatal(err)
+	list := func(args ...string) []string {
+		out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(out))
 	}
-	for pkg := range strings.FieldsSeq(string(out)) {
+	for _, pkg := range list("-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "countersign/cmd/bot", "countersign/cmd/countersign-parser") {
 		folder, _, _ := strings.Cut(strings.TrimPrefix(pkg, "countersign/"), "/")
-		if !slices.Contains(kept(t), folder) {
+		if pkg != "countersign" && !slices.Contains(kept(t), folder) {
 			t.Errorf(".dockerignore leaves out %s, which the program needs for %s", folder, pkg)
+		}
+	}
+	for _, file := range list("-f", `{{join .GoFiles " "}} {{join .EmbedFiles " "}}`, "countersign") { // the root's own
+		if !slices.ContainsFunc(kept(t), func(k string) bool { return file == k || strings.HasPrefix(file, k+"/") }) {
+			t.Errorf(".dockerignore leaves out %s, which the program needs", file)
 		}
 	}
 	for _, r := range []string{"**/*_test.go", "**/.env*"} {
