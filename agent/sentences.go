@@ -177,7 +177,7 @@ func sayStuck(why string) string {
 }
 
 // sayOpen says, by its state, what a command that hasn't ended waits for.
-var sayOpen = map[string]string{
+var sayOpen = map[string]string{ //nolint:gosec // these are sentences
 	statePassword:   "It asks for a password. Say `take` and type it in the terminal, or say `stop`. Hidden passwords are in no record.",
 	stateInput:      "It waits for input. Say `take` to type in the terminal, or say `stop`.",
 	stateFullscreen: "It opened a full-screen program. Say `take` to use it in the terminal, or say `stop`.",

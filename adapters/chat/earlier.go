@@ -49,16 +49,17 @@ const maxWho = 80
 // Forwarded is a message that somebody forwarded, as a file: its words are of somebody else. Who wrote it,
 // where and when is left out where that is not known.
 func Forwarded(who, where string, at time.Time, text string) File {
-	name := "forwarded message"
+	var name strings.Builder
+	name.WriteString("forwarded message")
 	for _, part := range [][2]string{{" by ", who}, {" in ", where}} {
 		if s := []rune(strings.Join(strings.Fields(part[1]), " ")); len(s) > 0 {
-			name += part[0] + string(s[:min(len(s), maxWho)])
+			name.WriteString(part[0] + string(s[:min(len(s), maxWho)]))
 		}
 	}
 	if !at.IsZero() {
-		name += ", " + at.UTC().Format("2006-01-02 15:04 UTC")
+		name.WriteString(", " + at.UTC().Format("2006-01-02 15:04 UTC"))
 	}
-	f := File{Name: name, Text: text}
+	f := File{Name: name.String(), Text: text}
 	if strings.TrimSpace(text) == "" {
 		f.Text = "(no text)"
 	}

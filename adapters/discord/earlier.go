@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bwmarrin/discordgo"
@@ -76,15 +77,15 @@ func (a *Adapter) earlier(ctx context.Context, m message, th thread, ev *chat.Ev
 		if said.author.Bot {
 			name += " (a bot)"
 		}
-		text := a.plain(said)
+		parts := []string{a.plain(said)}
 		if said.alert != "" {
-			text += "\n" + said.alert
+			parts = append(parts, said.alert)
 		}
 		forwards, _ := a.forwarded(ctx, said)
 		for _, f := range forwards {
-			text += "\n[" + f.Name + "] " + f.Text
+			parts = append(parts, "["+f.Name+"] "+f.Text)
 		}
-		talk.Add(created(said.id), name, text)
+		talk.Add(created(said.id), name, strings.Join(parts, "\n"))
 	}
 	if file, ok := talk.File(more); ok {
 		ev.Files = append(ev.Files, file)

@@ -29,7 +29,7 @@ func (a *Adapter) forwarded(ctx context.Context, m message) (said []chat.File, f
 			text += "\n" + alert
 		}
 		said = append(said, chat.Forwarded(who, where, f.Timestamp, strings.TrimSpace(text)))
-		files = append(files[:len(files):len(files)], slices.DeleteFunc(f.Attachments, func(f *discordgo.MessageAttachment) bool { return f == nil })...)
+		files = append(slices.Clip(files), slices.DeleteFunc(f.Attachments, func(f *discordgo.MessageAttachment) bool { return f == nil })...)
 	}
 	return said, files
 }

@@ -2,6 +2,7 @@ package slack
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	slackapi "github.com/slack-go/slack"
@@ -66,7 +67,7 @@ func (a *Adapter) forwards(ctx context.Context, m message) (said []chat.File, fi
 		if t := &m.attachments[i]; t.forwarded() {
 			text := plain(a.named(ctx, t.words()), "", "")
 			said = append(said, chat.Forwarded(orElse(t.AuthorName, t.AuthorSubname), t.place(), when(t.Ts.String()), text))
-			files = append(files[:len(files):len(files)], t.Files...)
+			files = append(slices.Clip(files), t.Files...)
 		}
 	}
 	return said, files

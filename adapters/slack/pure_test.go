@@ -263,7 +263,7 @@ func TestPacer(t *testing.T) {
 				t.Errorf("%d lines of the log at once: %v", n, err)
 			}
 			time.Sleep(30 * time.Second)
-			count(scribe.Quiet)
+			_, _ = count(scribe.Quiet)
 			if n, err := count(scribe.Normal); n < 10 || n > 30 || !errors.As(err, new(*slackapi.RateLimitedError)) {
 				t.Errorf("%d faces that are over at once: %v", n, err)
 			}

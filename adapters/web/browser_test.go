@@ -235,7 +235,7 @@ var chromiums struct {
 // sharedBrowser starts the browser that the tests share.
 func sharedBrowser(path string) context.Context {
 	chromiums.once.Do(func() {
-		chromiums.ctx, chromiums.end = launch(path)
+		chromiums.ctx, chromiums.end = launch(path)                     //nolint:fatcontext // once
 		if err := chromedp.Do(chromiums.ctx, script("0")); err != nil { // it starts with its first step
 			panic(err)
 		}

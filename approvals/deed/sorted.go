@@ -40,8 +40,8 @@ var filters = map[string]bool{"grep": true, "egrep": true, "fgrep": true, "awk":
 
 // sorts reports whether a program puts first what matters.
 func sorts(name string, args []string) bool {
-	has := func(any ...string) bool {
-		return slices.ContainsFunc(args, func(s string) bool { return slices.Contains(any, s) })
+	has := func(these ...string) bool {
+		return slices.ContainsFunc(args, func(s string) bool { return slices.Contains(these, s) })
 	}
 	switch name {
 	case "sort", "head", "top", "htop", "ls", "ps", "df", "last", "lastb", "ss", "netstat", "lsof", "free":

@@ -232,14 +232,15 @@ func (e event) bad(p *ical.Prop, why string) error {
 	if p == nil {
 		return fmt.Errorf("%s without a start", event)
 	}
-	line := p.Name
+	var line strings.Builder
+	line.WriteString(p.Name)
 	for _, name := range slices.Sorted(maps.Keys(p.Params)) {
-		line += ";" + name + "=" + strings.Join(p.Params[name], ",")
+		line.WriteString(";" + name + "=" + strings.Join(p.Params[name], ","))
 	}
 	if why != "" {
 		why = ": " + why
 	}
-	return fmt.Errorf("%s whose line %.100q can't be read%s", event, line+":"+p.Value, why)
+	return fmt.Errorf("%s whose line %.100q can't be read%s", event, line.String()+":"+p.Value, why)
 }
 
 func text(c *ical.Component, name string) string {

@@ -103,7 +103,7 @@ func (looking) Heard(context.Context, chat.ThreadID, chat.User, string) error { 
 func (looking) Allowed(store.Tx, approvals.Request)                           {}
 func (looking) Ran(store.Tx, approvals.Request, approvals.Outcome)            {}
 func (looking) Forbidden(store.Tx, approvals.Request)                         {}
-func (looking) Revoke(store.Tx, chat.ThreadID, chat.User) int { return 0 }
+func (looking) Revoke(store.Tx, chat.ThreadID, chat.User) int                 { return 0 }
 func (looking) Ask(_ store.Tx, _ approvals.Request) (none approvals.Record)   { return none }
 
 // catalogue shows a registry to the agent.

@@ -213,14 +213,14 @@ func (f *following) begin(ctx context.Context, call *client.Call) {
 func (f *following) follow(ctx context.Context, call *client.Call) (err error) {
 	seen, seenErr := f.printed, f.printedErr
 	f.whole, err = call.Follow(ctx, func(p client.Output) {
-		print := func(w io.Writer, text string, seen, printed *int) {
+		show := func(w io.Writer, text string, seen, printed *int) {
 			k := min(*seen, len(text))
 			*seen -= k
 			*printed += len(text) - k
 			_, _ = io.WriteString(w, safely(w, text[k:]))
 		}
-		print(f.out, p.Stdout, &seen, &f.printed)
-		print(f.errs, p.Stderr, &seenErr, &f.printedErr)
+		show(f.out, p.Stdout, &seen, &f.printed)
+		show(f.errs, p.Stderr, &seenErr, &f.printedErr)
 	})
 	return err
 }

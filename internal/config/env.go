@@ -139,7 +139,7 @@ func fromFiles(names []string) error {
 // variable of the environment.
 func LookupSecret(name string) (string, bool) {
 	if path := os.Getenv(name + "_FILE"); path != "" {
-		b, err := os.ReadFile(path)
+		b, err := os.ReadFile(path) //nolint:gosec // the operator names it
 		return strings.TrimSpace(string(b)), err == nil
 	}
 	return os.LookupEnv(name)

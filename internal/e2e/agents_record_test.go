@@ -144,7 +144,7 @@ func TestAgentsTheRecordOfAnIncident(t *testing.T) {
 	}
 	// A running bot has its store for itself.
 	c.again()
-	if _, errs, code := c.b.run("", "export", c.thread); code == 0 || !strings.Contains(errs, "say `export` in the thread, or stop the bot first") {
+	if _, errs, code := c.b.run("", "export", c.thread); code == 0 || !strings.Contains(errs, "Stop it to write all of the record") {
 		t.Errorf("bot export beside a running bot ends with %d and says %q", code, errs)
 	}
 }

@@ -747,7 +747,7 @@ func (b *Book) endIfIdle(ctx context.Context, r row) (bool, error) {
 				continue
 			}
 			if p, err = b.adopt(ctx, &r, name, found.ID); err != nil {
-				return false, nil //nolint:nilerr // one that cannot be asked is left alone
+				return false, nil // one that cannot be asked is left alone
 			}
 		}
 		if info, err := p.Info(ctx); err != nil || info.State != tmux.StateIdle && info.State != tmux.StateDead {

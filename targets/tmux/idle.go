@@ -161,8 +161,7 @@ func (s *Server) move(ctx context.Context, c *conn, session string) error {
 		s.free = append(s.free, c) // it is where it was, or there already
 		s.mu.Unlock()
 	}
-	var ce *commandError
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*commandError](err); ok {
 		return fmt.Errorf("%w: %s", ErrGone, ce.text)
 	}
 	return err

@@ -70,13 +70,13 @@ func repairedArgs(args string) string {
 // there. Their beginning may be missing, where a template has it.
 func withoutThoughts(text string) string {
 	const begin, end = "<think>", "</think>"
-	i := strings.Index(text, end)
-	if i < 0 {
+	head, rest, ended := strings.Cut(text, end)
+	if !ended {
 		return text
 	}
-	head := strings.TrimSpace(text[:i])
+	head = strings.TrimSpace(head)
 	if strings.Contains(head, "`") || strings.Contains(strings.TrimPrefix(head, begin), begin) {
 		return text // it may speak of them
 	}
-	return strings.TrimLeft(text[i+len(end):], " \t\r\n")
+	return strings.TrimLeft(rest, " \t\r\n")
 }
