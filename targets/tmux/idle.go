@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -240,7 +241,7 @@ func (s *Server) endStrays(ctx context.Context, c *conn, session string, first b
 		for _, l := range lines {
 			f := strings.SplitN(l, " ", 5)
 			// A person's client in control mode (tmux -CC) has a terminal and is named by it.
-			if len(f) == 5 && f[0] == "1" && f[2] == "client-"+f[1] && (f[3] == session || first && f[4] == target) && !own[f[1]] && stray(f[1]) {
+			if len(f) == 5 && f[0] == "1" && isPID(f[1]) && f[2] == "client-"+f[1] && (f[3] == session || first && f[4] == target) && !own[f[1]] && stray(f[1]) {
 				kill = append(kill, f[1])
 			}
 		}
@@ -260,4 +261,10 @@ func (s *Server) endStrays(ctx context.Context, c *conn, session string, first b
 			return
 		}
 	}
+}
+
+// isPID reports whether a target's answer is the number of one process: kill takes others for groups, or for all.
+func isPID(s string) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n > 1 && strconv.Itoa(n) == s
 }

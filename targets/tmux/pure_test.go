@@ -353,3 +353,11 @@ func TestWhatTheBotTypedIsNoPersons(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyTheNumberOfOneProcessIsKilled(t *testing.T) {
+	for s, want := range map[string]bool{"77": true, "2": true, "1": false, "0": false, "-1": false, "-77": false, "+77": false, "077": false, "": false, "7 7": false} {
+		if isPID(s) != want {
+			t.Errorf("%q: %v", s, !want)
+		}
+	}
+}
