@@ -261,21 +261,28 @@ func (t *Target) Sessions(ctx context.Context, most int) (int, error) {
 	defer t.release(c)
 	defer func() { _ = first.Close() }()
 	go xssh.DiscardRequests(reqs)
-	t.mu.Lock()
-	n := c.inUse
-	t.mu.Unlock()
-	for ; n < most; n++ {
+	for began, n := time.Now(), 1; n < most; {
 		ch, reqs, err := c.client.OpenChannel("session", nil)
 		if _, refused := errors.AsType[*xssh.OpenChannelError](err); refused {
-			return n, nil
+			t.mu.Lock()
+			others := c.inUse - 1 // of which some may only have been asked for
+			t.mu.Unlock()
+			if others <= 0 || time.Since(began) > giveUp {
+				return n + max(others, 0), nil
+			}
+			if err := t.pause(ctx, nil); err != nil {
+				return 0, err
+			}
+			continue
 		}
 		if err != nil {
 			return 0, err
 		}
 		go xssh.DiscardRequests(reqs)
 		defer func() { _ = ch.Close() }()
+		n++
 	}
-	return n, nil
+	return most, nil
 }
 
 // pause waits for a change, or a little.

@@ -286,7 +286,9 @@ func TestAPaneWhoseMakerWasKilledIsAdoptedAtItsPrompt(t *testing.T) {
 		start func(script string) string // what the pane runs when its maker goes away
 	}{
 		{"before it started a shell", func(string) string { return placeholder }},
-		{"while the shell starts", func(script string) string { return "sleep 0.7; exec /bin/sh " + shellWord(script) }},
+		{"while the shell starts", func(script string) string { // which it does when somebody is attached
+			return "until tmux list-clients -F x -t main | grep -q x; do sleep 0.02; done; exec /bin/sh " + shellWord(script)
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := start(t)
