@@ -170,8 +170,6 @@ type codingAgent struct {
 	args        func(s *scriptedModel) []string
 	env         func(s *scriptedModel) []string
 	settings    func(t *testing.T, home string, s *scriptedModel)
-	terminal    bool // it needs one, and goes on after its work
-	mode        []string
 	modes       []agentMode
 	before      func() // is called when its hook is installed
 }
@@ -181,11 +179,13 @@ type agentMode struct {
 	name string
 	args []string
 	runs bool // what people approve; it refuses everything otherwise
+	// terminal is whether it needs one, and goes on after its work.
+	terminal bool
 }
 
 func modesOf(flag string, runs bool, names ...string) (out []agentMode) {
 	for _, name := range names {
-		out = append(out, agentMode{name, []string{flag, name}, runs})
+		out = append(out, agentMode{name: name, args: []string{flag, name}, runs: runs})
 	}
 	return out
 }
@@ -215,10 +215,11 @@ var codingAgents = []codingAgent{
 	{
 		id: "codex", program: ".bin/codex",
 		modes: []agentMode{
-			{"on-request, workspace-write", []string{"-c", `approval_policy="on-request"`}, true}, {"on-request, read-only", []string{"-c", `sandbox_mode="read-only"`}, true},
+			// without a terminal it never asks anybody
+			{"on-request, workspace-write", []string{"-c", `approval_policy="on-request"`}, true, true}, {"on-request, read-only", []string{"-c", `sandbox_mode="read-only"`}, true, true},
 		},
-		args: func(*scriptedModel) []string { return []string{"go"} }, terminal: true, // without one it never asks anybody
-		env: func(*scriptedModel) []string { return []string{"SCRIPT_KEY=sk-test"} },
+		args: func(*scriptedModel) []string { return []string{"go"} },
+		env:  func(*scriptedModel) []string { return []string{"SCRIPT_KEY=sk-test"} },
 		settings: func(t *testing.T, home string, s *scriptedModel) {
 			writeFile(t, filepath.Join(home, ".codex/config.toml"), `model = "scripted"
 model_provider = "script"
@@ -240,9 +241,9 @@ wire_api = "responses"
 	{
 		id: "gemini-cli", program: ".bin/gemini",
 		args: func(*scriptedModel) []string {
-			return []string{"-p", "go", "--yolo", "--skip-trust", "-m", "gemini-2.5-pro"}
+			return []string{"--skip-trust", "-m", "gemini-2.5-pro"}
 		},
-		modes: []agentMode{{"yolo", nil, true}}, // without a terminal the others have no shell
+		modes: []agentMode{{name: "yolo", args: []string{"-p", "go", "--yolo"}, runs: true}, {name: "default", args: []string{"-i", "go"}, runs: true, terminal: true}},
 		env: func(s *scriptedModel) []string {
 			return []string{"GOOGLE_GEMINI_BASE_URL=" + s.srv.URL, "GEMINI_API_KEY=test", "GEMINI_CLI_TRUST_WORKSPACE=true"}
 		},
@@ -252,8 +253,11 @@ wire_api = "responses"
 	},
 	{
 		id: "opencode", program: "opencode-linux-x64-baseline/bin/opencode",
-		args: func(*scriptedModel) []string { return []string{"run", "-m", "script/scripted", "go"} }, // it has one mode
-		env:  func(*scriptedModel) []string { return []string{"OPENCODE_DISABLE_AUTOUPDATE=1"} },
+		args: func(*scriptedModel) []string { return []string{"run", "-m", "script/scripted", "go"} },
+		env: func(*scriptedModel) []string {
+			return []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1"}
+		},
+		modes: []agentMode{{name: "its only mode", runs: true}},
 		settings: func(t *testing.T, home string, s *scriptedModel) {
 			writeFile(t, filepath.Join(home, ".config/opencode/opencode.json"), `{"provider": {"script": {"npm": "@ai-sdk/openai-compatible", "name": "script", "options": {"baseURL": "`+s.srv.URL+`/v1", "apiKey": "k"}, "models": {"scripted": {"name": "scripted", "tool_call": true}}}}}`)
 		},
@@ -275,7 +279,7 @@ func installed(t *testing.T) string {
 func isThere(path string) bool { _, err := os.Stat(path); return err == nil }
 
 // run has the agent work until it has nothing more to do.
-func (a codingAgent) run(t *testing.T, bin string, b *bot, s *scriptedModel, hooked bool) (out string, took time.Duration) {
+func (a codingAgent) run(t *testing.T, bin string, b *bot, s *scriptedModel, m agentMode, hooked bool) (out string, took time.Duration) {
 	t.Helper()
 	home := filepath.Join(b.dir, "home-"+a.id)
 	if !hooked {
@@ -307,11 +311,11 @@ func (a codingAgent) run(t *testing.T, bin string, b *bot, s *scriptedModel, hoo
 	var o logBuffer
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, a.program), append(a.args(s), a.mode...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, a.program), append(a.args(s), m.args...)...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, work, &o, &o, 5*time.Second
 	begun := time.Now()
 	var err error
-	if a.terminal {
+	if m.terminal {
 		err = inTerminal(t, cmd, &o, s)
 	} else {
 		err = cmd.Run()
@@ -348,11 +352,16 @@ func inTerminal(t *testing.T, cmd *exec.Cmd, o *logBuffer, s *scriptedModel) err
 			}
 		}
 	}()
+	allowed := 0
 	eventuallyIn(t, 3*time.Minute, "the end of its work", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.asked) == 0 && strings.Contains(o.String(), "trusting") { // Codex shows a new hook once
 			_, _ = f.WriteString("2")
+			_, _ = f.WriteString("\r")
+		}
+		if n := strings.Count(o.String(), "Allow execution"); n > allowed { // Gemini CLI asks its own person, too
+			allowed = n
 			_, _ = f.WriteString("\r")
 		}
 		return len(s.results) >= len(s.commands)
@@ -479,7 +488,7 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 			s := newScriptedModel(t, commands...)
 			work := filepath.Join(b.dir, "home-"+a.id, "work")
 			prepare(t, work)
-			out, took := a.run(t, bin, b, s, true)
+			out, took := a.run(t, bin, b, s, a.modes[0], true)
 			if len(s.results) != len(commands) {
 				open, _, _ := b.run("", "approvals", "-o", "json")
 				t.Fatalf("%d of %d calls were made: %s\n%s", len(s.results), len(commands), out[max(0, len(out)-3000):], open)
@@ -505,14 +514,14 @@ func TestRealCodingAgentsAskByTheirHooks(t *testing.T) {
 				plain := newScriptedModel(t, commands...)
 				work := filepath.Join(b.dir, "home-"+a.id+"-plain", "work")
 				prepare(t, work)
-				a.run(t, bin, b, plain, false)
+				a.run(t, bin, b, plain, a.modes[0], false)
 				ran, _ := os.ReadFile(filepath.Join(work, "ran"))
 				t.Logf("%s without the hook: %d calls, it ran %q, and the file that people want to keep is there: %v", a.id, len(plain.results), ran, isThere(filepath.Join(work, "src/a.txt")))
 			}
 			if a.id == "claude-code" { // it says in the end what its own rules would have asked about
 				plain := newScriptedModel(t, commands...)
 				prepare(t, filepath.Join(b.dir, "home-"+a.id+"-plain", "work"))
-				out, _ := a.run(t, bin, b, plain, false)
+				out, _ := a.run(t, bin, b, plain, a.modes[0], false)
 				_, denied, _ := strings.Cut(out, `"permission_denials":[`)
 				denied, _, _ = strings.Cut(denied, `],"terminal_reason"`)
 				t.Logf("%s without the hook: %d of the %d calls ask", a.id, strings.Count(denied, `"tool_use_id"`), len(plain.results))
@@ -535,7 +544,6 @@ func TestNothingRunsInAnyModeOfAnAgentWithoutAnAnswer(t *testing.T) {
 				t.Run(a.id+", "+m.name+", bot "+state, func(t *testing.T) {
 					t.Parallel()
 					a := a
-					a.mode = m.args
 					b := newBot(t, plainConfig, newLedger(t, nil).url)
 					if !b.start() {
 						t.Fatal(b.log)
@@ -567,7 +575,7 @@ func TestNothingRunsInAnyModeOfAnAgentWithoutAnAnswer(t *testing.T) {
 					s := newScriptedModel(t, "echo ran >> ran")
 					work := filepath.Join(b.dir, "home-"+a.id, "work")
 					prepare(t, work)
-					out, took := a.run(t, bin, b, s, true)
+					out, took := a.run(t, bin, b, s, m, true)
 					if len(s.results) != 1 {
 						t.Fatalf("it ended before its work: %s", out[max(0, len(out)-3000):])
 					}
