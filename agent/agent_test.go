@@ -120,7 +120,11 @@ func (s *sh) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 			return tools.Result{Value: "line 1\n", Cut: "at 50KB"}, nil
 		}
 		sink(tools.Event{Kind: tools.Stdout, Text: "out"})
-		return tools.Result{Value: map[string]any{"exit_code": map[bool]int{true: 1}[fail], "stdout": "out"}, Failed: fail}, nil
+		value := map[string]any{"exit_code": 0, "stdout": "out"}
+		if fail {
+			value["exit_code"], value["stderr"] = 1, "first\n\x1b[31mtouch: no room\x1b[0m\n\n"
+		}
+		return tools.Result{Value: value, Failed: fail}, nil
 	}), nil
 }
 
@@ -449,6 +453,14 @@ func TestConversation(t *testing.T) {
 		}
 		if w.sh.count("touch x") != 1 || !w.said("finished") || w.card().Tone != chat.ToneGood || !strings.HasSuffix(w.card().Body, "exit 0") {
 			t.Fatalf("%v %+v", w.sh.ran, w.card())
+		}
+	})
+	run(t, "the card of a change that failed has the last line of its error", script("touch x"), func(t *testing.T, w *world) {
+		w.sh.fail["touch x"] = true
+		w.say("do it")
+		w.press("approve")
+		if c := w.card(); !strings.HasSuffix(c.Body, "failed: exit 1") || c.Last != "touch: no room" {
+			t.Fatalf("%+v", c)
 		}
 	})
 	run(t, "a denial reaches the model with its reason, and the rest of the reply is skipped", func(_ context.Context, r llm.Request) (llm.Reply, error) {

@@ -775,8 +775,11 @@ func endsOf(text string) output.Ends {
 // transaction.
 func (w *worker) recordRun(ctx context.Context, s step, a approvals.Action, r history.Result, did runFacts, record func(store.Tx, approvals.Outcome)) error {
 	o := approvals.Outcome{OK: !r.Failed, Note: outcomeNote(r), Signal: r.Signal, Unstarted: r.Unstarted, Undo: did.undo}
-	if openNotes[shellOf(r).State] == o.Note { // nobody knows yet how it ends
+	switch sh := shellOf(r); {
+	case openNotes[sh.State] == o.Note: // nobody knows yet how it ends
 		o.OK = false
+	case r.Failed && sh.ExitCode != nil:
+		o.Last = chat.LastLine(onScreen(cmp.Or(strings.TrimSpace(sh.Stderr), sh.Stdout)))
 	}
 	err := w.writeWithRetry(ctx, func(tx store.Tx) {
 		record(tx, o)

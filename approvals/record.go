@@ -232,6 +232,7 @@ type Outcome struct {
 	// Signal is the signal that ended it ("KILL"). Unstarted says that it never started.
 	Signal    string `json:"signal,omitempty"`
 	Unstarted bool   `json:"unstarted,omitempty"`
+	Last      string `json:"last,omitempty"` // of a failed command: the last line of its error
 	Undo      bool   `json:"undo,omitempty"` // it can be taken back
 }
 

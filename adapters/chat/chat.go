@@ -292,8 +292,8 @@ type Card struct {
 	Expires time.Time   `json:"expires,omitzero"` // of an open card
 	// Since is when what was approved began, while it runs; zero otherwise.
 	Since time.Time `json:"since,omitzero"`
-	// Last is the last line that it printed, while it runs: a passing sight, which no durable
-	// post has.
+	// Last is the last line that it printed: while it runs, a passing sight, which no durable post has;
+	// of what failed, of its error.
 	Last   string  `json:"last,omitempty"`
 	Fields []Field `json:"fields,omitempty"`
 	// Details has everything that is bound or was judged. A value may have several lines.

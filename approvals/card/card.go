@@ -87,7 +87,7 @@ func New(r approvals.Record, notice string) chat.Card {
 	c.Details = details(r, summary)
 	if r.State != approvals.Pending {
 		c.Final = true
-		c.Body = ending(r)
+		c.Body, c.Last = ending(r), line(r.Outcome.Last)
 		if len(r.Receipt.Also) > 0 {
 			c.Tone, c.Warn = chat.ToneBad, []string{line(r.Receipt.Sentence())}
 		}
@@ -813,6 +813,9 @@ func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
 			if state = chat.StepFailed; s.Outcome.OK {
 				state = chat.StepDone
 				ok++
+			}
+			if s.Outcome.Last != "" {
+				how += " · " + clipped(line(s.Outcome.Last), maxStep)
 			}
 			if s.Outcome.Undo {
 				c.After = append(c.After, chat.Button{ID: chat.ButtonID(UndoPrefix + string(s.ID)), Label: fmt.Sprintf(labelUndoStep, i+1), Style: chat.StyleEdit})

@@ -443,9 +443,13 @@ func TestTheEndFollowsFromTheOutcome(t *testing.T) {
 		"not run: no room":                               {Note: "no room", Unstarted: true},
 	} {
 		r := approvals.Record{State: approvals.Done, By: chat.User{Name: "bob"}, Outcome: o}
-		if c := New(r, ""); !strings.HasSuffix(c.Body, " · "+want) {
+		if c := New(r, ""); !strings.HasSuffix(c.Body, " · "+want) || c.Last != "" {
 			t.Errorf("%+v: %q", o, c.Body)
 		}
+	}
+	r := approvals.Record{State: approvals.Done, Outcome: approvals.Outcome{Note: "exit code 1", Last: "cp: no room\u202e\n"}}
+	if c := New(r, ""); c.Last != `cp: no room\u{202E}\x0a` {
+		t.Errorf("the last line of its error: %q", c.Last)
 	}
 }
 

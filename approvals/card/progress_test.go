@@ -27,7 +27,7 @@ func TestThePlansCardSaysHowItsStepsWent(t *testing.T) {
 		"one runs":               {[]approvals.Record{done, request(approvals.Running, approvals.Outcome{})}, chat.ToneNeutral, []string{"1 of 2 done", "✓ a · exit 0", "▸ b \\u{202E} · running"}, []string{"Stop"}},
 		"all ran":                {[]approvals.Record{done, done}, chat.ToneGood, []string{"2 of 2 done"}, nil},
 		"one can be taken back":  {[]approvals.Record{done, request(approvals.Done, approvals.Outcome{OK: true, Undo: true})}, chat.ToneGood, nil, []string{"Undo step 2"}},
-		"one failed":             {[]approvals.Record{request(approvals.Done, approvals.Outcome{Note: "exit code 3"})}, chat.ToneBad, []string{"step 1 of 2 failed", "✗ a · failed: exit 3", "○ b"}, nil},
+		"one failed":             {[]approvals.Record{request(approvals.Done, approvals.Outcome{Note: "exit code 3", Last: "no room"})}, chat.ToneBad, []string{"step 1 of 2 failed", "✗ a · failed: exit 3 · no room", "○ b"}, nil},
 		"one's end is not known": {[]approvals.Record{request(approvals.OutcomeUnknown, approvals.Outcome{})}, chat.ToneBad, []string{"✗ a · outcome unknown"}, nil},
 		"one did not run":        {[]approvals.Record{{State: approvals.Invalid, Reason: "a changed"}}, chat.ToneBad, []string{"✗ a · not run: a changed"}, nil},
 	} {

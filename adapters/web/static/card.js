@@ -34,7 +34,7 @@ export function renderCard(thread, card, at) {
   const details = detailsOf(card, id);
   if (isLine(card)) {
     root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', ...prose(inZone(card.body, at)),
-      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), ...warnings(card), el('p', { class: 'last', hidden: true }));
+      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), ...warnings(card), el('p', { class: 'last', hidden: !card.last, text: card.last }));
   } else {
     const code = card.code ? codeOf(card, open) : null;
     // The buttons stay on the screen while a long card scrolls, within this part: they never
