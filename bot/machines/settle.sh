@@ -1,7 +1,8 @@
 # Says how a change on trial stands, after keeping it or having it undone now. Arguments: the name of
-# trial.sh, and keep, now or look; or after, and what its files are then. It prints who was first, the exit status of what undid, and what that said.
+# trial.sh, and keep, now, look or after, which is when the command has ended. It prints who was first, the exit
+# status of what undid, and what that said.
 case $2 in
-  after) printf %s "$3" >"$1.part" && mv -f -- "$1.part" "$1.after" ;;
+  after) bash --noprofile --norc "$1.look" <"$1.paths" >"$1.part" && mv -f -- "$1.part" "$1.after" ;;
   keep) ln -s kept "$1.claim" 2>/dev/null ;;
   now)
     : >"$1.now"

@@ -2,6 +2,7 @@ package machines
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -110,11 +111,7 @@ func (w ways) Begin(ctx context.Context, thread, call string, a approvals.Action
 		w.m.opts.Log.Warn("a command can't be undone, since its way back could not be stored", "request", id, "error", err)
 		return nil
 	case trial:
-		files, check := slices.Concat(k.Way.Keep, k.Way.Made), ""
-		if len(files) > 0 {
-			check = stateScript
-		}
-		spec, out := ownScript(o, trialScript, files, k.Timer, strconv.Itoa(int(rec.Trial.For.Seconds())), k.Way.Command, check)
+		spec, out := ownScript(o, trialScript, slices.Concat(k.Way.Keep, k.Way.Made), k.Timer, strconv.Itoa(int(rec.Trial.For.Seconds())), k.Way.Command, cmp.Or(k.Way.Look, stateScript))
 		p, err := approved.Start(ctx, w.m.Target, spec) // people approved that the timer runs the way back
 		if _, err = out.of(ctx, p, err); err != nil {
 			return fmt.Errorf("it was approved to undo itself, and the timer could not be set: %w", err)
@@ -135,9 +132,9 @@ func (w ways) Ended(ctx context.Context, thread, call string) bool {
 		return false
 	}
 	state, err := w.look(ctx, k)
-	if err == nil && k.Timer != "" && k.Way.Look == "" { // it would overwrite what others do to the files from now on
-		if _, err := w.script(ctx, w.m.State(), settleScript, nil, k.Timer, "after", state); err != nil {
-			w.m.opts.Log.Warn("a change on trial will be undone even if somebody changes its files meanwhile", "request", id, "error", err)
+	if err == nil && k.Timer != "" { // it would undo what others do from now on
+		if _, err := w.script(ctx, w.m.State(), settleScript, nil, k.Timer, "after"); err != nil {
+			w.m.opts.Log.Warn("a change on trial will be undone even if somebody changes the same meanwhile", "request", id, "error", err)
 		}
 	}
 	if err != nil || state == k.Way.State { // nothing is to be undone

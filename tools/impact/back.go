@@ -445,7 +445,7 @@ func backFromRules(ctx context.Context, p *probe, c call) Way {
 	if verb == "" || chain[0] == '-' || strings.Trim(table, "abcdefghijklmnopqrstuvwxyz") != "" {
 		return Way{}
 	}
-	look := c.name + " -t " + table + " -S"
+	look := c.name + " -t " + table + " -S " + quoted(chain) // others' rules elsewhere are no reason to leave this one
 	out, state, ok := p.look(ctx, look)
 	if !ok || !strings.HasPrefix(state, "0\n") {
 		return Way{}
