@@ -189,11 +189,14 @@ func (r receipts) Runs(ctx context.Context, thread, call, mark, process, records
 	case w.recorded:
 		w.watch.Program(mark)
 	}
+	kept := w.keptLook // without what is much and says nothing by being there
+	kept.Before.State = maps.Clone(kept.Before.State)
+	delete(kept.Before.State, receipt.Settings)
 	w.storing.Go(func() { // beside the command; Ended waits for it
 		ctx, cancel := context.WithTimeout(r.m.working, receiptWithin)
 		defer cancel()
 		_ = r.m.opts.DB.Update(ctx, func(tx store.Tx) error {
-			store.Save(tx, lookKey(id), w.keptLook)
+			store.Save(tx, lookKey(id), kept)
 			return nil
 		})
 	})
@@ -236,7 +239,7 @@ func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w
 		return nil
 	})
 	o := r.m.State()
-	if err != nil || !asked || w == nil || w.Before.At == "" || o == nil {
+	if err != nil || !asked || w == nil || w.Before.State == nil || o == nil {
 		return approvals.Receipt{}
 	}
 	var report receipt.Report

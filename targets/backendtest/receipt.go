@@ -3,6 +3,7 @@ package backendtest
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 		r := receiptOf(t, tgt, caps, recorded, dir, `exec >/dev/null 2>&1; setsid perl -e 'socket(S,2,1,0); bind(S,pack("SnNx8",2,0,2130706433)); listen(S,1); open(F,">there"); close F; sleep 8' & `+
 			"while [ ! -e there ]; do sleep 0.05; done")
 		defer sh(t, tgt, backend.Spec{Shell: "pkill -f 'sleep [8]'; true"})
-		if !slices.ContainsFunc(r.New.Sockets, func(s string) bool { return strings.HasPrefix(s, "7f000001 ") }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(r.New[receipt.Sockets])), func(s string) bool { return strings.HasPrefix(s, "7f000001 ") }) {
 			t.Errorf("%+v", r.New)
 		}
 	})
@@ -85,7 +86,7 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 		dir := scratch(t, tgt)
 		sh(t, tgt, backend.Spec{Dir: dir, Shell: "mkdir m; mount -t tmpfs none m; echo x >m/a"})
 		r := receiptOf(t, tgt, caps, recorded, dir, "rm m/a; echo y >m/b; mkdir m/c; umount m")
-		if got := happened(dir, r); got != "" && got != "w m" || !slices.Contains(r.Gone.Mounts, dir+"/m") {
+		if got := happened(dir, r); got != "" && got != "w m" || r.Gone[receipt.Mounts][dir+"/m"] == "" {
 			t.Errorf("%s, %+v", got, r)
 		}
 	})

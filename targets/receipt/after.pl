@@ -30,7 +30,9 @@ look();
 opendir(my $d, "/proc");
 for my $p (grep { !/[^0-9]/ } readdir $d) {
   my ($at, $parent, $state, $name) = began($p) or next;
-  print "q $p $name\n" if $parent == 1 && $at >= $ticks && $state !~ /[ZX]/;
+  next if $parent != 1 || $at < $ticks || $state =~ /[ZX]/;
+  # The bot's own are its terminals' server and its timers.
+  print "q $p $name\n" if join("", lines("/proc/$p/cmdline")) !~ m{\0-L\0countersign-|/countersign-};
 }
 print "\nfiles\n";
 walk($_, 12, $sec, $nsec) for "/etc", "/var/spool/cron", "/usr/local/bin", "/usr/local/sbin", "/usr/lib/systemd/system";

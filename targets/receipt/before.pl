@@ -48,6 +48,6 @@ for (lines("/proc/self/mountinfo")) {
   $had{$f[2]} = 1;
 }
 none() if !%root;
-print "\nready\n";
+print firewall(), "\nready\n";
 
 eval shift @ARGV;

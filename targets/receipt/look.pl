@@ -1,8 +1,10 @@
 # What the programs of this package have in common: it is the beginning of each. It uses no module, not even
 # strict, since who waits for a command waits for it.
 #
-# A word that says how far a program is has an empty line before it. They print lines: t (the clocks, for after.pl), u (a unit), p (a socket that listens), m (a mount), k (a module
-# of the kernel), q (a process). Behind the line "files" are rows with zero bytes at their ends: "w" (its
+# A word that says how far a program is has an empty line before it. They print lines: t (the clocks, for after.pl),
+# q (a process), and what a machine has besides files: u (a unit), p (a socket that listens), m (a mount), k (a
+# module of the kernel), s (a setting of it), r (a route), f (the firewall), each a name and, behind a tab, a value
+# that is another one after a change. Behind the line "files" are rows with zero bytes at their ends: "w" (its
 # content), "a" (its attributes), "d" (it is gone) or "n" (its names, of a directory), a space, and the path;
 # "o", if something was missed. An empty row and "z" are the last.
 $| = 1;
@@ -51,14 +53,55 @@ sub listening {
   return @out;
 }
 
+# What people set of the kernel: what it counts itself and what is secret is left out.
+sub settings {
+  my @out;
+  for my $dir (qw(kernel vm fs net/core net/ipv4 net/ipv4/conf/all net/ipv4/conf/default net/ipv6/conf/all net/ipv6/conf/default net/netfilter)) {
+    opendir(my $d, "/proc/sys/$dir") or next;
+    for my $name (readdir $d) {
+      next if $name =~ /-(nr|state)$|last_pid|_count$|sample_rate|secret|key|refresh/;
+      my ($f, $is);
+      sysopen($f, "/proc/sys/$dir/$name", 0) && sysread($f, $is, 100) or next;
+      $is =~ s/\s+/ /g;
+      push @out, "s $dir/$name\t$is\n";
+    }
+  }
+  return @out;
+}
+
+sub routes {
+  my $ip = sub { join ".", unpack "C4", pack "L", hex $_[0] };
+  my @out;
+  for (lines("/proc/net/route")) {
+    my ($dev, $to, $by, $mask) = (split)[0, 1, 2, 7];
+    next if $dev =~ /^(Iface$|veth|cali|lxc)/; # those of containers come and go
+    push @out, "r " . $ip->($to) . "/" . unpack("%32b*", pack "L", hex $mask) . (hex $by ? " via " . $ip->($by) : "") . " dev $dev\n";
+  }
+  for (lines("/proc/net/ipv6_route")) {
+    my ($to, $len, $by, $flags, $dev) = (split)[0, 1, 4, 8, 9];
+    next if $dev =~ /^(lo$|veth|cali|lxc)/ || $to =~ /^ff/ || hex($flags) & 0x81000000; # local and learned ones
+    push @out, "r " . join(":", unpack "(A4)8", $to) . "/" . hex($len) . ($by =~ /[^0]/ ? " via " . join(":", unpack "(A4)8", $by) : "") . " dev $dev\n";
+  }
+  return @out;
+}
+
+# How often the rules of the firewall were changed (linux/netfilter/nf_tables.h), which the kernel tells root.
+sub firewall {
+  my ($rules, $b);
+  -d "/sys/module/nf_tables" && socket($rules, 16, 3, 12) && send($rules, pack("LSSLLL", 20, 0xa10, 1, 1, 0, 0), 0) or return;
+  defined recv($rules, $b, 4096, 0) && length $b >= 28 && unpack("x4 S", $b) == 0xa0f or return;
+  return "f rules\t" . unpack("x24 H8", $b) . "\n";
+}
+
 sub look {
   my @out;
-  for my $dir ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice") {
+  my ($own) = map { m{^\d+:(?:name=systemd)?:(.+)/init\.scope$} ? $1 : () } lines("/proc/1/cgroup");
+  for my $dir (map { my $at = $_; map { "$_$at/system.slice" } "/sys/fs/cgroup", "/sys/fs/cgroup/systemd" } "", $own // ()) {
     opendir(my $d, $dir) or next;
-    push @out, map { "u $_\n" } grep { /\.service$/ } readdir $d;
+    push @out, map { "u $_\t" . ((lstat "$dir/$_")[1] // "") . "\n" } grep { /\.service$/ && !/^countersign-undo-/ } readdir $d;
   }
-  push @out, listening(2), listening(10);
-  push @out, map { "m " . (split / /)[4] . "\n" } lines("/proc/self/mountinfo");
+  push @out, listening(2), listening(10), settings(), routes();
+  push @out, map { "m " . join("\t", (split / /)[4, 5]) . "\n" } lines("/proc/self/mountinfo");
   push @out, map { /^([^ ]+)/ ? "k $1\n" : () } lines("/proc/modules");
   print @out;
 }

@@ -69,18 +69,28 @@ type Process struct {
 	Name string // cut by the kernel to 15 bytes
 }
 
-// State is what a target has besides files, each list in order.
-type State struct {
-	Sockets []string `json:"sockets,omitempty"` // where it listens for TCP: an address in hex, a space, and the port
-	Units   []string `json:"units,omitempty"`   // services that run
-	Mounts  []string `json:"mounts,omitempty"`  // directories
-	Modules []string `json:"modules,omitempty"` // of the kernel
-}
+// Part is a kind of what a target has besides files.
+type Part string
+
+// The parts, and their names.
+const (
+	Sockets  Part = "p" // where it listens for TCP: an address in hex, a space, and the port
+	Units    Part = "u" // services that run
+	Mounts   Part = "m" // directories
+	Modules  Part = "k" // of the kernel
+	Settings Part = "s" // of the kernel: files below /proc/sys
+	Routes   Part = "r" // a destination, and how it is reached
+	Firewall Part = "f" // its rules, all in all
+)
+
+// State is what a target has besides files: the names of each part with their values. A value says nothing but
+// that something changed; those of Mounts and Settings are for people.
+type State map[Part]map[string]string
 
 // Before is a target right before a command.
 type Before struct {
-	State
-	At string `json:"at"` // the target's clocks, for [After]
+	State State  `json:"state"`
+	At    string `json:"at"` // the target's clocks, for [After]
 }
 
 // Report is what a command changed.
@@ -91,8 +101,9 @@ type Report struct {
 	Missed   bool // there was more
 	Changes  []Change
 	Left     []Process // that the command left; without a recording those that began since and have no parent
-	// New and Gone are what the target has besides files now and hadn't before, and what it had.
-	New, Gone State
+	// New, Gone and Changed are what the target has besides files now and hadn't before, what it had, and what has
+	// another value now.
+	New, Gone, Changed State
 }
 
 // Target is what can tell.
@@ -148,12 +159,12 @@ func (w *Watch) Ready(ctx context.Context) (b Before, recorded bool, err error) 
 	if err != nil {
 		return b, false, err
 	}
-	var s sheet
+	s := sheet{state: State{}}
 	s.read(raw)
 	if s.at == "" {
 		return b, false, errNone
 	}
-	w.before, w.recorded = Before{State: s.state, At: s.at}, bytes.HasSuffix(raw, []byte("\nready\n"))
+	w.before, w.recorded = Before{s.state, s.at}, bytes.HasSuffix(raw, []byte("\nready\n"))
 	if !w.recorded {
 		w.Drop()
 	}
@@ -183,7 +194,7 @@ func (w *Watch) End(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	_, after, _ := bytes.Cut(raw, []byte("\nready\n\nend\n"))
-	var s sheet
+	s := sheet{state: State{}}
 	s.read(after)
 	if !s.whole {
 		return Report{}, errors.New("the recording was cut short")
@@ -215,7 +226,7 @@ func After(ctx context.Context, t Target, env []string, b Before, home string, d
 	if err != nil {
 		return Report{}, err
 	}
-	var s sheet
+	s := sheet{state: State{}}
 	if s.read(raw); !s.whole {
 		return Report{}, errors.New("the look was cut short")
 	}
@@ -283,27 +294,18 @@ func (s *sheet) read(raw []byte) {
 	text, files, _ := bytes.Cut(raw, []byte("\nfiles\n"))
 	for line := range strings.Lines(string(text)) {
 		kind, what, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		switch kind {
+		switch part := Part(kind); part {
 		case "t":
 			s.at = what
-		case "p":
-			s.state.Sockets = append(s.state.Sockets, what)
-		case "u":
-			s.state.Units = append(s.state.Units, what)
-		case "m":
-			s.state.Mounts = append(s.state.Mounts, what)
-		case "k":
-			s.state.Modules = append(s.state.Modules, what)
 		case "q":
 			id, name, _ := strings.Cut(what, " ")
 			if n, err := strconv.Atoi(id); err == nil {
 				s.left = append(s.left, Process{n, name})
 			}
+		case Sockets, Units, Mounts, Modules, Settings, Routes, Firewall:
+			name, value, _ := strings.Cut(what, "\t")
+			s.state.add(part, name, strings.TrimSpace(value))
 		}
-	}
-	for _, l := range []*[]string{&s.state.Sockets, &s.state.Units, &s.state.Mounts, &s.state.Modules} {
-		slices.Sort(*l)
-		*l = slices.Compact(*l)
 	}
 	for row := range bytes.SplitSeq(files, []byte{0}) {
 		switch kind, p, _ := strings.Cut(string(row), " "); {
@@ -318,18 +320,33 @@ func (s *sheet) read(raw []byte) {
 }
 
 func (s *sheet) report(was State) Report {
-	r := Report{Missed: s.missed, Changes: s.changes, Left: s.left}
-	r.New, r.Gone = s.state.without(was), was.without(s.state)
+	r := Report{Missed: s.missed, Changes: s.changes, Left: s.left, New: State{}, Gone: State{}, Changed: State{}}
+	for part, names := range s.state {
+		for name, value := range names {
+			if old, had := was[part][name]; !had {
+				r.New.add(part, name, value)
+			} else if old != value {
+				r.Changed.add(part, name, value)
+			}
+		}
+	}
+	for part, names := range was {
+		for name, value := range names {
+			if _, has := s.state[part][name]; !has {
+				r.Gone.add(part, name, value)
+			}
+		}
+	}
 	slices.SortFunc(r.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	r.Changes = slices.Compact(r.Changes)
 	return r
 }
 
-func (s State) without(o State) State {
-	less := func(a, b []string) []string {
-		return slices.DeleteFunc(slices.Clone(a), func(x string) bool { _, has := slices.BinarySearch(b, x); return has })
+func (s State) add(p Part, name, value string) {
+	if s[p] == nil {
+		s[p] = map[string]string{}
 	}
-	return State{less(s.Sockets, o.Sockets), less(s.Units, o.Units), less(s.Mounts, o.Mounts), less(s.Modules, o.Modules)}
+	s[p][name] = value
 }
 
 // output keeps what a program prints, and tells when it printed one of some endings, or ended.

@@ -150,7 +150,7 @@ for (my $end = 0; $end < 2;) {
   }
 }
 exit if !$seen; # it never saw the command
-print "\nend\n";
+print "\nend\n", firewall();
 look();
 file(@$_) for @later;
 for my $p (keys %left) {

@@ -3,6 +3,7 @@ package impact
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"regexp"
@@ -58,15 +59,15 @@ func Receipt(a approvals.Action, p approvals.Preview, r receipt.Report) approval
 	unexpected := t.unexpected()
 	slices.SortStableFunc(unexpected, func(a, b receipt.Change) int { return rank(a) - rank(b) })
 	out.Also = t.changes(unexpected, true)
-	besides := t.besides()
+	besides, details := t.besides()
 	if p.Evidence == approvals.Rehearsed { // it can't have shown any of these
 		out.Also = append(out.Also, besides...)
 	}
-	out.AsApproved = p.Evidence == approvals.Rehearsed && t.happened() && !r.Missed && len(unexpected) == 0 && len(besides) == 0
+	out.AsApproved = p.Evidence == approvals.Rehearsed && t.happened() && !r.Missed && len(unexpected)+len(besides)+len(details) == 0
 	if more := len(out.Also) - maxAlso; more > 0 {
 		out.Also = append(out.Also[:maxAlso-1:maxAlso-1], fmt.Sprintf("and %s, in the details", count(more+1, "more change", "more changes")))
 	}
-	lines := append(t.changes(r.Changes, false), besides...)
+	lines := slices.Concat(t.changes(r.Changes, false), besides, details)
 	if r.Missed {
 		lines = append(lines, "and more than could be noted")
 	}
@@ -243,9 +244,23 @@ func (t accountant) changes(all []receipt.Change, each bool) []string {
 	return lines
 }
 
-// besides are the lines of what changed besides files.
-func (t accountant) besides() []string {
-	var lines []string
+// told are the lines about parts that are there now, are gone, and have another value, "" where that says nothing.
+// The firewall is in the details alone: containers and others change it all the time.
+var told = []struct {
+	part                receipt.Part
+	came, gone, changed string
+}{
+	{receipt.Sockets, "NAME is open now", "NAME is closed now", ""},
+	{receipt.Units, "service NAME started", "service NAME stopped", "service NAME restarted"},
+	{receipt.Mounts, "NAME mounted", "NAME unmounted", "NAME remounted (VALUE)"},
+	{receipt.Modules, "kernel module NAME loaded", "kernel module NAME unloaded", ""},
+	{receipt.Settings, "", "", "NAME is VALUE now"},
+	{receipt.Routes, "route NAME added", "route NAME removed", ""},
+	{receipt.Firewall, "the firewall's rules changed", "", "the firewall's rules changed"},
+}
+
+// besides are the lines of what changed besides files, and those for the details alone.
+func (t accountant) besides() (lines, details []string) {
 	for _, p := range t.report.Left {
 		if t.report.Recorded {
 			lines = append(lines, fmt.Sprintf("left %s (%d) running", show(p.Name), p.ID))
@@ -253,21 +268,34 @@ func (t accountant) besides() []string {
 			lines = append(lines, fmt.Sprintf("%s (%d) started", show(p.Name), p.ID))
 		}
 	}
-	each := func(format string, names []string) {
-		for _, n := range names {
-			lines = append(lines, fmt.Sprintf(format, show(n)))
+	for _, k := range told {
+		out := &lines
+		if k.part == receipt.Firewall {
+			out = &details
 		}
+		add := func(form string, names map[string]string) {
+			for _, name := range slices.Sorted(maps.Keys(names)) {
+				if form != "" {
+					*out = append(*out, strings.NewReplacer("NAME", partName(k.part, name), "VALUE", show(names[name])).Replace(form))
+				}
+			}
+		}
+		add(k.came, t.report.New[k.part])
+		add(k.gone, t.report.Gone[k.part])
+		add(k.changed, t.report.Changed[k.part])
 	}
-	for _, s := range t.report.New.Sockets {
-		lines = append(lines, socket(s)+" is open now")
+	return lines, details
+}
+
+// partName is the name of a part for people.
+func partName(p receipt.Part, name string) string {
+	if p == receipt.Sockets {
+		return socket(name)
 	}
-	each("service %s started", t.report.New.Units)
-	each("service %s stopped", t.report.Gone.Units)
-	each("%s mounted", t.report.New.Mounts)
-	each("%s unmounted", t.report.Gone.Mounts)
-	each("kernel module %s loaded", t.report.New.Modules)
-	each("kernel module %s unloaded", t.report.Gone.Modules)
-	return lines
+	if p == receipt.Settings {
+		name = strings.ReplaceAll(name, "/", ".") // as sysctl has it
+	}
+	return show(name)
 }
 
 // socket is an address for people.
