@@ -65,6 +65,7 @@ type system struct {
 	root     bool   // the account is
 	leader   bool   // a program that the transport starts leads a process group
 	machine  string // the processor, as printed by uname -m
+	login    string // the account's login shell
 	launcher launcher
 }
 
@@ -111,6 +112,7 @@ echo "temp=$t"
 echo "os=$(uname -s)"
 echo "machine=$(uname -m)"
 echo "bash=$(command -v bash)"
+echo "login=$SHELL"
 echo "tmux=$(tmux -V 2>/dev/null)"
 if read -r s 2>/dev/null </proc/$$/stat; then
   set -- ${s##*) }
@@ -165,6 +167,14 @@ func (m *Machine) probed() *system {
 	return m.known
 }
 
+// LoginShell returns the account's login shell, or "" until that is known.
+func (m *Machine) LoginShell() string {
+	if s := m.probed(); s != nil {
+		return s.login
+	}
+	return ""
+}
+
 func (m *Machine) parseProbe(out string) (system, error) {
 	s := system{leader: true}
 	var lacks []string
@@ -183,6 +193,8 @@ func (m *Machine) parseProbe(out string) (system, error) {
 			s.caps.OS = strings.ToLower(value)
 		case "machine":
 			s.machine = value
+		case "login":
+			s.login = value
 		case "bash":
 			s.caps.Bash = value
 		case "tmux":

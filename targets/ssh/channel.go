@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,11 +21,12 @@ type transport struct{ t *Target }
 
 // Open implements remote.Transport.
 func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (remote.Channel, error) {
-	line, err := commandLine(argv)
+	t := tr.t
+	login := t.LoginShell()
+	line, err := commandLine(argv, login == "" || strings.HasSuffix(login, "csh"))
 	if err != nil {
 		return nil, err
 	}
-	t := tr.t
 	if s := t.takeSpare(); s != nil {
 		repeat := remote.MayRepeat(ctx) && stdin == nil
 		if !s.fits(repeat) {

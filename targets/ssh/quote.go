@@ -15,8 +15,9 @@ const lineMax = 128<<10 - 1
 // shell's own place, so that the program keeps the process group that sshd made.
 // It holds nothing that bash, dash, zsh and fish read differently: pieces in single
 // quotes, and for the two characters that fish treats specially there ("\" and "'")
-// pieces in double quotes.
-func commandLine(argv []string) (string, error) {
+// pieces in double quotes. With plain, it is also what tcsh reads so: one word of plain
+// characters, of which sh makes the line.
+func commandLine(argv []string, plain bool) (string, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return "", errors.New("ssh: the command is empty; give a program")
 	}
@@ -28,6 +29,19 @@ func commandLine(argv []string) (string, error) {
 		}
 		b.WriteByte(' ')
 		quote(&b, a)
+	}
+	if plain {
+		line := b.String()
+		b.Reset()
+		b.WriteString(`exec /bin/sh -c 'eval "$(printf %b "$0")"' '`)
+		for _, c := range []byte(line) {
+			if c < ' ' || c > '~' || strings.IndexByte(`\'!`, c) >= 0 {
+				fmt.Fprintf(&b, `\0%03o`, c)
+			} else {
+				b.WriteByte(c)
+			}
+		}
+		b.WriteByte('\'')
 	}
 	if b.Len() > lineMax {
 		return "", fmt.Errorf("ssh: the command is %d bytes long with its quotes, and a login shell takes %d; put it into a file", b.Len(), lineMax)

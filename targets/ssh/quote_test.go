@@ -11,7 +11,7 @@ import (
 // TestEveryLoginShellReadsTheSameWords asks the shells themselves.
 func TestEveryLoginShellReadsTheSameWords(t *testing.T) {
 	t.Parallel()
-	for _, shell := range []string{"sh", "bash", "dash", "zsh", "fish"} {
+	for _, shell := range []string{"sh", "bash", "dash", "zsh", "fish", "tcsh"} {
 		path, err := exec.LookPath(shell)
 		if err != nil {
 			t.Logf("%s is missing: apt-get install %s", shell, shell)
@@ -27,7 +27,7 @@ func TestEveryLoginShellReadsTheSameWords(t *testing.T) {
 						rapid.Map(rapid.SliceOf(rapid.ByteRange(1, 255)), func(b []byte) string { return string(b) }),
 						rapid.SampledFrom([]string{"", `\`, `'`, `\'`, `'\''`, `\n`, `\\`, `"`, "$HOME", "$(id)", "`id`", "!!", "~", "-c", "--", "%self", "{a,b}"}),
 					), 20, 60).Draw(t, "words")
-					line, err := commandLine(append([]string{"printf", `%s\0`}, words...))
+					line, err := commandLine(append([]string{"printf", `%s\0`}, words...), shell == "tcsh" || rapid.Bool().Draw(t, "plain"))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -62,7 +62,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"a\x00"}, ""},
 		{[]string{strings.Repeat("x", lineMax)}, ""},
 	} {
-		got, err := commandLine(tt.argv)
+		got, err := commandLine(tt.argv, false)
 		if got != tt.want || (err == nil) != (tt.want != "") {
 			t.Errorf("%.40q: %q, %v", tt.argv, got, err)
 		}

@@ -97,9 +97,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // B-100 to B-102, B-116: one suite for every backend, also for what needs standard input.
 func TestConformance(t *testing.T) {
-	for _, o := range []sshtest.Options{{}, {NoSFTP: true, Shell: "fish"}} {
+	for _, o := range []sshtest.Options{{}, {NoSFTP: true, Shell: "fish"}, {Shell: "tcsh"}} {
 		t.Run(fmt.Sprintf("shell=%s,sftp=%v", o.Shell, !o.NoSFTP), func(t *testing.T) {
-			if o.NoSFTP {
+			if o.Shell != "" {
 				needstest.Long(t)
 			}
 			tgt := open(t, config(sshtest.Start(t, o)))
@@ -557,7 +557,7 @@ func TestAFileOfManyPiecesArrivesWhole(t *testing.T) {
 // TestTheTransport checks what remote.Transport promises, without the machine.
 func TestTheTransport(t *testing.T) {
 	t.Parallel()
-	for _, shell := range []string{"sh", "bash", "zsh", "fish"} {
+	for _, shell := range []string{"sh", "bash", "zsh", "fish", "tcsh"} {
 		t.Run(shell, func(t *testing.T) {
 			tgt := open(t, config(sshtest.Start(t, sshtest.Options{Shell: shell})))
 			tr := transport{tgt}
@@ -609,7 +609,11 @@ func TestTheTransport(t *testing.T) {
 					t.Errorf("%v", err)
 				}
 			})
-			long := strings.Repeat("x", lineMax-len("exec 'printf' '%s' ''"))
+			if _, err := tgt.Probe(t.Context()); err != nil { // until then nobody knows which shell it is
+				t.Fatal(err)
+			}
+			short, _ := commandLine([]string{"printf", "%s", ""}, shell == "tcsh")
+			long := strings.Repeat("x", lineMax-len(short))
 			if out, _ := do(t, nil, "printf", "%s", long); out != long {
 				t.Errorf("the longest line: %d bytes", len(out))
 			}
@@ -645,27 +649,31 @@ func TestOutputOfAnEndlessBackgroundProcessIsNotAwaited(t *testing.T) {
 // TestWhatALoginShellPrintsIsNoOutput: an account's rc file may print to both streams, before every command.
 func TestWhatALoginShellPrintsIsNoOutput(t *testing.T) {
 	t.Parallel()
-	rc := filepath.Join(t.TempDir(), ".bashrc")
-	if err := os.WriteFile(rc, []byte("echo 'Have a nice day'; echo 'stty: Inappropriate ioctl for device' >&2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for dir := filepath.Dir(rc); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Chmod(rc, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	tgt := open(t, config(sshtest.Start(t, sshtest.Options{Shell: "bash", Config: "SetEnv HOME=" + filepath.Dir(rc) + "\n"})))
-	for range 2 {
-		var out, errs bytes.Buffer
-		p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo out; echo err >&2; exit 3", Stdout: &out, Stderr: &errs})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res, err := p.Wait(); err != nil || res.Code != 3 || out.String() != "out\n" || errs.String() != "err\n" {
-			t.Errorf("%+v %v: %q %q", res, err, out.String(), errs.String())
-		}
+	for shell, file := range map[string]string{"bash": ".bashrc", "tcsh": ".cshrc"} {
+		t.Run(shell, func(t *testing.T) {
+			rc := filepath.Join(t.TempDir(), file)
+			if err := os.WriteFile(rc, []byte("echo 'Have a nice day'; sh -c 'echo stty: Inappropriate ioctl for device >&2'\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for dir := filepath.Dir(rc); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+				if err := os.Chmod(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(rc, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			tgt := open(t, config(sshtest.Start(t, sshtest.Options{Shell: shell, Config: "SetEnv HOME=" + filepath.Dir(rc) + "\n"})))
+			for range 2 {
+				var out, errs bytes.Buffer
+				p, err := warranttest.Start(t.Context(), tgt, backend.Spec{Shell: "echo out; echo err >&2; exit 3", Stdout: &out, Stderr: &errs})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res, err := p.Wait(); err != nil || res.Code != 3 || out.String() != "out\n" || errs.String() != "err\n" {
+					t.Errorf("%+v %v: %q %q", res, err, out.String(), errs.String())
+				}
+			}
+		})
 	}
 }
