@@ -9,12 +9,14 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/url"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"countersign/targets/backend/internal/warrant"
@@ -34,6 +36,11 @@ var (
 	// ErrNoWarrant means that nothing lets a process start as it is given.
 	ErrNoWarrant = errors.New("backend: nothing permits this process to start")
 )
+
+// FullError says that a machine has no room for a file.
+func FullError(machine, file string) error {
+	return fmt.Errorf("the disk of %s is full, so %s can't be written; free space on the file system of %s, then retry: %w", machine, file, path.Dir(file), syscall.ENOSPC)
+}
 
 // Target is one place where commands run and files live. It is safe for
 // concurrent use.

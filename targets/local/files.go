@@ -229,6 +229,9 @@ func write(dir, file string, data []byte, was *backend.Before) (err error) {
 		if le, ok := errors.AsType[*os.LinkError](err); ok {
 			err = &fs.PathError{Op: "write", Path: file, Err: le.Err}
 		}
+		if errors.Is(err, syscall.ENOSPC) {
+			err = backend.FullError("this machine", file)
+		}
 	}()
 	mode, old := fs.FileMode(0o644), (*syscall.Stat_t)(nil)
 	if was != nil && was.Mode != 0 {

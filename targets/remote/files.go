@@ -45,6 +45,8 @@ func exitError(name, path string, code int, errOut string) error {
 		exitNotDir: syscall.ENOTDIR, exitReadOnly: syscall.EROFS, exitChanged: backend.ErrChanged,
 	}[code]
 	switch {
+	case strings.Contains(errOut, "No space left on device"):
+		return backend.FullError(name, path)
 	case code == exitKind:
 		return fmt.Errorf("%s is not a regular file: %w", path, fs.ErrInvalid)
 	case code == exitOwner:
@@ -418,7 +420,7 @@ fi
 [ -e "$b" ] && [ ! -f "$b" ] && exit 46
 [ -e "$b" ] && [ ! -w "$b" ] && exit 43
 umask 077
-t=$(mktemp ./.countersign-XXXXXX 2>/dev/null) || exit 43
+t=$(mktemp ./.countersign-XXXXXX) || exit 43
 trap 'rm -f -- "$t"' EXIT
 cat >"$t" || exit 45
 [ "$(wc -c <"$t")" -eq "$size" ] || exit 48

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -155,6 +157,22 @@ func TestConformance(t *testing.T) {
 				return target{m}
 			})
 		})
+	}
+}
+
+func TestAFullDiskSaysWhose(t *testing.T) {
+	dir := t.TempDir()
+	if exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=16k", "none", dir).Run() != nil {
+		needstest.Missing(t, "only root can mount a small file system")
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
+	m := remote.New(remote.Options{Transport: newLoop(), Name: "web-1", Notes: "countersign-test"})
+	t.Cleanup(m.Close)
+	for name, fsys := range map[string]backend.FileSystem{"web-1": m.FS(), "this machine": local.New(local.Options{}).FS()} {
+		err := fsys.WriteFile(t.Context(), filepath.Join(dir, "f"), make([]byte, 64<<10), false)
+		if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), "the disk of "+name+" is full, so "+dir+"/f can't be written; free space on the file system of "+dir) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"countersign/targets/backend"
@@ -241,11 +240,7 @@ func (s *Server) stage(ctx context.Context) error {
 
 // writeFile writes a staged file.
 func (s *Server) writeFile(ctx context.Context, name, text string) error {
-	err := s.t.FS().WriteFile(ctx, s.file(name), []byte(text), false)
-	if err != nil && (errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "No space left on device")) {
-		return fmt.Errorf("the target's disk is full, so nothing can be written in %s; free some space there, then retry", s.o.Dir)
-	}
-	return err
+	return s.t.FS().WriteFile(ctx, s.file(name), []byte(text), false)
 }
 
 // stagedFiles are the paths of what stage makes.

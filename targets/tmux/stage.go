@@ -443,8 +443,8 @@ func keepScript(main, relay string) string {
 // private, and no symbolic link. It prints the terminal type to use.
 const stageScript = `umask 077
 d=$1
-mkdir -p -- "$d" 2>/dev/null
-if [ -L "$d" ] || [ ! -d "$d" ] || [ ! -O "$d" ]; then echo "$d is not a directory of ours" >&2; exit 1; fi
+e=$(mkdir -p -- "$d" 2>&1)
+if [ -L "$d" ] || [ ! -d "$d" ] || [ ! -O "$d" ]; then echo "${e:-$d is not a directory of ours}" >&2; exit 1; fi
 chmod 700 "$d" || exit 1
 find "$d" -type f -name 'c-*' -mmin +60 -exec rm -f -- {} + 2>/dev/null
 for t in tmux-256color screen-256color screen; do
