@@ -209,10 +209,12 @@ func (s *Server) clientCame(c *conn, session string) {
 
 // endStrays ends control clients of earlier connections, of a bot that was killed or of a link that broke: those to
 // the session, and the first time those to all sessions of the target. tmux 3.3a never lets one go whose output nobody takes, and can't end itself as long as it is there. Other
-// processes that share the server have clients of their own. The caller holds setup; see shut.
+// processes that share the server have clients of their own, of which those are ended that nobody's process is the
+// parent of any more. The caller holds setup; see shut.
 func (s *Server) endStrays(ctx context.Context, c *conn, session string, first bool, stray func(pid string) bool) {
+	end := []string{"kill", "--"}
 	if s.shared.Load() {
-		return
+		end = []string{"sh", "-c", endOrphans, "sh"}
 	}
 	s.mu.Lock()
 	own := map[string]bool{c.pid: true}
@@ -237,7 +239,7 @@ func (s *Server) endStrays(ctx context.Context, c *conn, session string, first b
 				target = f[4]
 			}
 		}
-		kill := []string{"kill", "--"}
+		kill := slices.Clone(end)
 		for _, l := range lines {
 			f := strings.SplitN(l, " ", 5)
 			// A person's client in control mode (tmux -CC) has a terminal and is named by it.
@@ -245,7 +247,7 @@ func (s *Server) endStrays(ctx context.Context, c *conn, session string, first b
 				kill = append(kill, f[1])
 			}
 		}
-		if len(kill) == 2 {
+		if len(kill) == len(end) || asked && s.shared.Load() {
 			return
 		}
 		if !asked {
@@ -262,6 +264,17 @@ func (s *Server) endStrays(ctx context.Context, c *conn, session string, first b
 		}
 	}
 }
+
+// endOrphans ends those of the given processes that the first process has adopted, or the sh that a target starts
+// programs under.
+const endOrphans = `parent() { read -r s <"/proc/$1/stat" && s=${s##*) } && s=${s#* } && echo "${s%% *}"; }
+for p; do
+  q=$(parent "$p") && read -r name <"/proc/$q/comm" || continue
+  [ "$name" != sh ] || q=$(parent "$q")
+  [ "$q" != 1 ] || kill "$p"
+done 2>/dev/null
+true
+`
 
 // isPID reports whether a target's answer is the number of one process: kill takes others for groups, or for all.
 func isPID(s string) bool {

@@ -2,6 +2,7 @@ package tmux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -169,6 +170,39 @@ func TestClientsOfAKilledBotAreEnded(t *testing.T) {
 	}
 	eventually(t, "a person's and the bot's client are left", func() bool { return len(b.clients()) == 2 })
 	expect(t, p, "echo x; echo e >&2", 0, "x\n", "e\n")
+}
+
+// TestClientsOfAGoneReplicaAreEnded: those of the other replicas stay.
+func TestClientsOfAGoneReplicaAreEnded(t *testing.T) {
+	b := start(t)
+	p := b.pane()
+	if err := b.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const attach = `sleep 30 | tmux -L "$1" -C attach -f ignore-size -t =main: >/dev/null 2>&1`
+	gone := exec.CommandContext(t.Context(), "sh", "-c", attach+" & ", "sh", b.sock)
+	there := exec.CommandContext(t.Context(), "bash", "-c", attach, "bash", b.sock)
+	if err := errors.Join(gone.Run(), there.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = there.Process.Kill() }()
+	eventually(t, "both are attached", func() bool { return len(b.clients()) == 2 })
+	s, err := Open(t.Context(), b.tgt, b.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Share()
+	b.s = s
+	if _, err = s.Adopt(t.Context(), "main", p.ID()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other replica's and this one's are left", func() bool {
+		pids := strings.Fields(b.tmux("list-clients", "-F", "#{client_pid}"))
+		return len(pids) == 2 && !slices.ContainsFunc(pids, func(pid string) bool {
+			stat, err := os.ReadFile("/proc/" + pid + "/stat")
+			return err != nil || strings.Contains(string(stat), ") S 1 ")
+		})
+	})
 }
 
 // TestATargetThatStartsAgain: a machine empties its temporary directory when it starts, and the terminals are gone.
