@@ -142,6 +142,9 @@ func (im importer) file(path, host string) (Config, error) {
 		if s.key == "" || strings.ContainsFunc(s.key, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }) {
 			return Config{}, fmt.Errorf("ssh: %s: the line begins with no keyword; write it without quotes or signs", s.where)
 		}
+		if s.key == "host" && strings.ContainsAny(s.value, "\"'\\") {
+			return Config{}, fmt.Errorf("ssh: %s: a Host with quotes is not supported; write it without", s.where)
+		}
 		// The library ends every value at "#", ssh only where a word begins with it.
 		if n := strings.IndexByte(s.value, '#'); n > 0 && (!strings.ContainsRune(" \t", rune(s.value[n-1])) || strings.Count(s.value[:n], `"`)%2 == 1) {
 			return Config{}, fmt.Errorf("ssh: %s: a value with # in it is not supported; write it without", s.where)
@@ -181,12 +184,39 @@ func where(all []setting, key, value string) string {
 // host makes the part of a Config that is about one host, and returns its ProxyJump.
 func (im importer) host(cfg *ssh_config.Config, all []setting, alias string) (c Config, jump string, err error) {
 	var failed error
-	get := func(key string) string {
-		v, err := cfg.Get(alias, key)
-		if err != nil {
+	as := []string{alias} // the names that blocks are looked up by
+	every := func(key string) (values []string) {
+		for _, name := range as {
+			more, err := cfg.GetAll(name, key)
 			failed = errors.Join(failed, err)
+			for _, v := range more {
+				if !slices.Contains(values, v) {
+					values = append(values, v)
+				}
+			}
 		}
-		return v
+		return values
+	}
+	get := func(key string) string {
+		if v := every(key); len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	bad := func(key, value, what string) error {
+		return fmt.Errorf("ssh: %s: %s %q is not understood; %s", where(all, key, value), key, value, what)
+	}
+
+	c = Config{Name: alias, Hop: Hop{Port: DefaultPort}}
+	c.Host = alias
+	if v := get("hostname"); v != "" {
+		// In HostName, %h is what was asked for.
+		if c.Host, err = im.expand(v, map[byte]string{'h': alias, 'n': alias}); err != nil {
+			return c, "", bad("hostname", v, err.Error())
+		}
+	}
+	if c.Host != alias && slices.ContainsFunc(im.matches, match.isFinal) {
+		as = append(as, c.Host) // ssh reads the file once more, for that host
 	}
 	var seen []string
 	for _, s := range all {
@@ -204,18 +234,6 @@ func (im importer) host(cfg *ssh_config.Config, all []setting, alias string) (c 
 				"cloudflared access tcp, gcloud compute start-iap-tunnel) with its address and port as the host"
 		}
 		return c, "", fmt.Errorf("ssh: %s: %s is not supported and would change how %s is connected to; %s", where(all, s.key, v), s.key, alias, instead)
-	}
-	bad := func(key, value, what string) error {
-		return fmt.Errorf("ssh: %s: %s %q is not understood; %s", where(all, key, value), key, value, what)
-	}
-
-	c = Config{Name: alias, Hop: Hop{Port: DefaultPort}}
-	c.Host = alias
-	if v := get("hostname"); v != "" {
-		// In HostName, %h is what was asked for.
-		if c.Host, err = im.expand(v, map[byte]string{'h': alias, 'n': alias}); err != nil {
-			return c, "", bad("hostname", v, err.Error())
-		}
 	}
 	for _, m := range im.matches {
 		if m.matters() && m.mayHold(alias, c.Host) {
@@ -247,13 +265,6 @@ func (im importer) host(cfg *ssh_config.Config, all []setting, alias string) (c 
 			out = append(out, p)
 		}
 		return out, nil
-	}
-	every := func(key string) []string {
-		v, err := cfg.GetAll(alias, key)
-		if err != nil {
-			failed = errors.Join(failed, err)
-		}
-		return v
 	}
 	identities := every("identityfile")
 	if c.Identities, err = paths("identityfile", identities); err != nil {

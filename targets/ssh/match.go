@@ -24,16 +24,31 @@ func (m match) matters() bool {
 }
 
 // mayHold reports whether the block may be about a host, by the names that it is called and reached by. Only
-// names are looked at; whatever else is asked for may hold.
+// names are looked at; whatever else is asked for may hold, and so may what has quotes or a comment.
 func (m match) mayHold(names ...string) bool {
-	words := fields(strings.ReplaceAll(m.criteria, "=", " "))
-	for i, w := range words {
-		if w = strings.ToLower(w); (w == "host" || w == "originalhost") && i+1 < len(words) && !anyFits(words[i+1], names) {
+	words := strings.Fields(m.criteria)
+	for len(words) > 0 && !strings.ContainsAny(m.criteria, "\"'#\\") {
+		key, value, has := strings.Cut(strings.ToLower(words[0]), "=")
+		words = words[1:]
+		switch strings.TrimPrefix(key, "!") {
+		case "all", "canonical", "final":
+			continue
+		}
+		if !has && len(words) > 0 {
+			value, words = words[0], words[1:]
+		}
+		if strings.Trim(value, "=") != value || value == "" {
+			break
+		}
+		if (key == "host" || key == "originalhost") && !anyFits(value, names) {
 			return false
 		}
 	}
 	return true
 }
+
+// isFinal reports whether the block has ssh read the file once more, with the name that the host is reached by.
+func (m match) isFinal() bool { return strings.Contains(strings.ToLower(m.criteria), "final") }
 
 // anyFits reports whether a list of patterns may fit one of the names. What is negated is not looked at.
 func anyFits(patterns string, names []string) bool {
