@@ -323,3 +323,90 @@ func TestARegistrationIsForOneDeviceOnce(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A sign-in is signed by a confirmed key, on the console's own page, for the text that is good once.
+func TestWhatSignsSomebodyIn(t *testing.T) {
+	b := newBench(t)
+	alice, bob, unconfirmed, removed := device(), device(), device(), device()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(b.add("web:alice", alice, true))
+	must(b.add("web:bob", bob, true))
+	must(b.add("web:bob", unconfirmed, false))
+	must(b.add("web:bob", removed, true))
+	must(b.do(func(tx store.Tx) error { b.book.Remove(tx, removed.ID()); return nil }))
+	challenge := registry.SignInChallenge("once")
+	// changed is an answer with other members.
+	changed := func(raw json.RawMessage, change func(r, response map[string]any)) json.RawMessage {
+		var r map[string]any
+		must(json.Unmarshal(raw, &r))
+		change(r, r["response"].(map[string]any)) //nolint:forcetypeassert // it has one
+		out, err := json.Marshal(r)
+		must(err)
+		return out
+	}
+	as := func(d *passkeytest.Device, change func(*passkeytest.Device)) json.RawMessage {
+		other := *d
+		change(&other)
+		return other.Sign(challenge)
+	}
+	encoded := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+	nonce, statement := b.ask("web:alice")
+	for name, tt := range map[string]struct {
+		response json.RawMessage
+		want     error // nil is any
+	}{
+		"nothing":                   {response: nil},
+		"null":                      {json.RawMessage("null"), registry.ErrNotHere},
+		"an empty object":           {json.RawMessage("{}"), registry.ErrNotHere},
+		"a list":                    {json.RawMessage("[]"), registry.ErrNotHere},
+		"too much":                  {json.RawMessage(`"` + strings.Repeat("x", 64<<10) + `"`), registry.ErrLong},
+		"an unknown key":            {device().Sign(challenge), registry.ErrNotHere},
+		"one that waits":            {unconfirmed.Sign(challenge), registry.ErrNotYet},
+		"one that was removed":      {removed.Sign(challenge), registry.ErrNotHere},
+		"for another text":          {alice.Sign(registry.SignInChallenge("twice")), passkey.ErrOtherAsk},
+		"for a vote":                {alice.Sign(statement), passkey.ErrOtherAsk},
+		"for nothing":               {alice.Sign(nil), passkey.ErrOtherAsk},
+		"a registration":            {alice.Create(challenge), nil},
+		"another page":              {as(alice, func(d *passkeytest.Device) { d.Origin = "https://evil.example.com" }), passkey.ErrOrigin},
+		"another port":              {as(alice, func(d *passkeytest.Device) { d.Origin += ":8443" }), passkey.ErrOrigin},
+		"without TLS":               {as(alice, func(d *passkeytest.Device) { d.Origin = "http://bot.example.com" }), passkey.ErrOrigin},
+		"a page below":              {as(alice, func(d *passkeytest.Device) { d.Origin = "https://x.bot.example.com" }), passkey.ErrOrigin},
+		"another site":              {as(alice, func(d *passkeytest.Device) { d.Site = "example.com" }), passkey.ErrSignature},
+		"without a check of people": {as(alice, func(d *passkeytest.Device) { d.Unverified = true }), passkey.ErrUnverified},
+		"with another's key":        {changed(bob.Sign(challenge), func(r, _ map[string]any) { r["id"], r["rawId"] = alice.ID(), alice.ID() }), passkey.ErrSignature},
+		"two ids":                   {changed(bob.Sign(challenge), func(r, _ map[string]any) { r["id"] = alice.ID() }), nil},
+		"another page's words": {changed(alice.Sign(challenge), func(_, response map[string]any) {
+			response["clientDataJSON"] = encoded(`{"type":"webauthn.get","challenge":"` + base64.RawURLEncoding.EncodeToString(challenge) + `","origin":"` + site.Origin + `","x":1}`)
+		}), passkey.ErrSignature},
+		"in a frame": {changed(alice.Sign(challenge), func(_, response map[string]any) {
+			response["clientDataJSON"] = encoded(`{"type":"webauthn.get","challenge":"` + base64.RawURLEncoding.EncodeToString(challenge) + `","origin":"` + site.Origin + `","crossOrigin":true,"topOrigin":"https://evil.example.com"}`)
+		}), passkey.ErrOrigin},
+		"no signature": {changed(alice.Sign(challenge), func(_, response map[string]any) { response["signature"] = "" }), nil},
+	} {
+		if err := b.do(func(tx store.Tx) error { _, err := b.book.SignIn(tx, "once", tt.response, b.now); return err }); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+	signed := alice.Sign(challenge)
+	var who string
+	must(b.do(func(tx store.Tx) error {
+		k, err := b.book.SignIn(tx, "once", signed, b.now)
+		who = k.Owner
+		return err
+	}))
+	if who != "web:alice" {
+		t.Errorf("it signs %s in", who)
+	}
+	// The device's counter tells of a copy, and a sign-in is no vote.
+	if err := b.do(func(tx store.Tx) error { _, err := b.book.SignIn(tx, "once", signed, b.now); return err }); !errors.Is(err, registry.ErrCopied) {
+		t.Errorf("an old signature: %v", err)
+	}
+	if _, err := b.answer("web:alice", nonce, alice.Sign(challenge)); !errors.Is(err, passkey.ErrOtherAsk) {
+		t.Errorf("a sign-in as a vote: %v", err)
+	}
+}
