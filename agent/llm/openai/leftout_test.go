@@ -94,7 +94,9 @@ func TestAToolThatAServerRefusesIsLeftOut(t *testing.T) {
 // TestARefusalThatNoToolIsToBlameFor stays what it was.
 func TestARefusalThatNoToolIsToBlameFor(t *testing.T) {
 	for says, want := range map[string]string{
-		"An assistant message with 'tool_calls' must be followed by tool messages: mcp_fake": "tool_calls",
+		"An assistant message with 'tool_calls' must be followed by tool messages: mcp_fake":                                       "tool_calls",
+		"tool call validation failed: parameters for tool run_shell did not match schema: errors: [missing properties: 'command']": "did not match schema",
+		"Failed to call a function. Please adjust your prompt (tool_use_failed): run_shell parameters":                             "tool_use_failed",
 		"temperature is out of range": "temperature is out of range",
 	} {
 		p := &picky{refuses: map[string]string{"run_shell": says}}
