@@ -2,6 +2,7 @@ package approvals
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -79,7 +80,9 @@ func (r Record) Facts() string {
 func (r Record) Salt(member string) string { return keyed(r.Nonce, member)[:32] }
 
 // Leaf is the hash of a member.
-func (r Record) Leaf(m Member) string { return keyed(r.Salt(m.Name), string(m.Raw)) }
+func (r Record) Leaf(m Member) string {
+	return cmp.Or(r.Leaves[m.Name], keyed(r.Salt(m.Name), string(m.Raw)))
+}
 
 func keyed(key, text string) string {
 	h := hmac.New(sha256.New, []byte(key))
@@ -93,6 +96,7 @@ type shownRecord struct {
 	Votes  []shownVote `json:"votes,omitempty"`
 	Nonce  *struct{}   `json:"nonce,omitempty"`
 	Steps  *struct{}   `json:"steps,omitempty"`
+	Leaves *struct{}   `json:"leaves,omitempty"`
 }
 
 type shownVote struct {

@@ -2,6 +2,7 @@ package approvals
 
 import (
 	"bytes"
+	"maps"
 
 	"countersign/adapters/chat"
 	"countersign/store"
@@ -33,28 +34,42 @@ func (Ledger) Erase(tx store.Tx, id ID) bool {
 	return true
 }
 
-// ForgetPerson removes somebody's name and reasons from a request that is over. Their id and votes stay, as the
-// audit record has them too.
-func (Ledger) ForgetPerson(tx store.Tx, id ID, who chat.UserID) {
-	r, ok := store.Load[Record](tx, recordKey(id))
+// forgotten stands for what was removed. A reader of an archive knows its form.
+const forgotten = "[redacted]"
+
+// ForgetPerson removes somebody's name and reasons from a request that is over, and returns it. Their id and votes stay,
+// as the audit record has them too; what is removed has its hash, by which an archive is checked.
+func (Ledger) ForgetPerson(tx store.Tx, id ID, who chat.UserID) (r Record, ok bool) {
+	r, ok = store.Load[Record](tx, recordKey(id))
 	if !ok || !r.State.Final() {
-		return
+		return r, false
 	}
-	unnamed := func(u *chat.User) {
-		if u.ID == who {
-			u.Name = ""
+	before := r.Row()
+	remove := func(by chat.User, texts ...*string) {
+		for _, s := range texts {
+			if by.ID == who && *s != "" {
+				*s = forgotten
+			}
 		}
 	}
-	for _, u := range []*chat.User{&r.Requester, &r.By, &r.DroppedBy} {
-		unnamed(u)
-	}
-	if r.By.ID == who {
-		r.Reason = ""
-	}
+	remove(r.Requester, &r.Requester.Name)
+	remove(r.DroppedBy, &r.DroppedBy.Name)
+	remove(r.Trial.By, &r.Trial.By.Name)
+	remove(r.Review.By, &r.Review.By.Name, &r.Review.Note)
+	remove(r.By, &r.By.Name, &r.Reason)
 	for i := range r.Votes {
-		if r.Votes[i].User.ID == who {
-			r.Votes[i].User.Name, r.Votes[i].Reason = "", ""
+		remove(r.Votes[i].User, &r.Votes[i].User.Name, &r.Votes[i].Reason)
+	}
+	leaves := maps.Clone(r.Leaves)
+	for i, m := range r.Row() {
+		if !bytes.Equal(m.Raw, before[i].Raw) {
+			if leaves == nil {
+				leaves = map[string]string{}
+			}
+			leaves[m.Name] = r.Leaf(before[i])
 		}
 	}
+	r.Leaves = leaves
 	store.Save(tx, recordKey(id), r)
+	return r, true
 }

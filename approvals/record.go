@@ -60,6 +60,8 @@ type Record struct {
 	Place Place `json:"place,omitzero"`
 	// Steps are, for an approved plan, the requests of its steps, as far as they were made.
 	Steps []ID `json:"steps,omitempty"`
+	// Leaves are the hashes of members, by name, as they were before a person was forgotten.
+	Leaves map[string]string `json:"leaves,omitempty"`
 }
 
 // Place is a target in the operator's words, for people.

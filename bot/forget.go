@@ -2,12 +2,16 @@ package bot
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/web"
 	"countersign/agent/history"
 	"countersign/approvals"
+	"countersign/approvals/card"
+	"countersign/approvals/gate"
+	"countersign/bot/console"
 	"countersign/internal/config"
 	"countersign/store"
 	"countersign/store/queue"
@@ -22,9 +26,17 @@ type Forget struct {
 // Forgotten counts what was removed, and the threads that were left out because they are open.
 type Forgotten struct{ Messages, Threads, Open int }
 
-// isOver reports whether nothing is open in a thread: nobody works on it, waits for a decision or for a time.
+// isOver reports whether nothing is open in a thread: nobody works on it, and it waits for no decision, answer, time,
+// trial or review.
 func isOver(tx store.Tx, thread chat.ThreadID) bool {
-	return queue.Idle(tx, string(thread)) && !(approvals.Ledger{}).HasOpen(tx, thread)
+	if !queue.Idle(tx, string(thread)) || (approvals.Ledger{}).HasOpen(tx, thread) {
+		return false
+	}
+	waits, asked := history.Waits(tx, thread)
+	return !waits && !slices.ContainsFunc(asked, func(id approvals.ID) bool {
+		r, _ := (approvals.Ledger{}).Get(tx, id)
+		return r.Trial.Open() || r.Review.Due
+	})
 }
 
 // eraseThread removes a conversation: its transcript, its requests, and what the console shows of it. The audit
@@ -53,20 +65,12 @@ func PruneThreads(ctx context.Context, db store.DB, before time.Time) (n int, er
 
 // eachThread changes the threads that wanted picks, each in a transaction of its own. Both may run more than once.
 func eachThread(ctx context.Context, db store.DB, wanted func(store.Tx, chat.ThreadID) bool, change func(store.Tx, chat.ThreadID) Forgotten) (sum Forgotten, err error) {
-	scheduled := map[chat.ThreadID]bool{}
-	err = db.View(ctx, func(tx store.Tx) error {
-		clear(scheduled)
-		for _, name := range queue.Scheduled(tx) {
-			scheduled[chat.ThreadID(name)] = true
-		}
-		return nil
-	})
 	for after := chat.ThreadID(""); err == nil; {
 		var all, picked []chat.ThreadID
 		err = db.View(ctx, func(tx store.Tx) error {
 			all, picked = history.Threads(tx, after, threadsAtOnce), nil
 			for _, t := range all {
-				if !scheduled[t] && wanted(tx, t) {
+				if wanted(tx, t) {
 					picked = append(picked, t)
 				}
 			}
@@ -105,14 +109,21 @@ func (f Forget) Run(ctx context.Context, db store.DB) (Forgotten, error) {
 			return Forgotten{Open: 1}
 		}
 		n, asked := history.ForgetPerson(tx, thread, f.Person)
+		cards := map[string]chat.Card{}
 		for _, id := range asked {
-			(approvals.Ledger{}).ForgetPerson(tx, id, f.Person)
+			if r, ok := (approvals.Ledger{}).ForgetPerson(tx, id, f.Person); ok && r.Basis.Step == 0 {
+				cards[r.CardKey()], cards["trial/"+string(id)] = gate.Decided(tx, r), card.Trial(r)
+			}
 		}
-		web.ForgetInThread(tx, thread, f.Person)
+		web.ForgetInThread(tx, thread, f.Person, cards)
 		return Forgotten{Messages: n, Threads: min(n, 1)}
 	})
 	if err == nil {
-		err = db.Update(ctx, func(tx store.Tx) error { web.ForgetPerson(tx, f.Person); return nil })
+		err = db.Update(ctx, func(tx store.Tx) error {
+			console.ForgetPasskeys(tx, f.Person, time.Now())
+			web.ForgetPerson(tx, f.Person)
+			return nil
+		})
 	}
 	return done, err
 }

@@ -60,6 +60,12 @@ type made struct {
 
 func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 	t.Helper()
+	return makeArchiveWithout(t, "", edit...)
+}
+
+// makeArchiveWithout is makeArchive after somebody was forgotten.
+func makeArchiveWithout(t *testing.T, who chat.UserID, edit ...func(*audit.Event)) made {
+	t.Helper()
 	db := mem.Open()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	a := approvals.Action{
@@ -163,8 +169,18 @@ func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 		audit.SetWitness(tx, "witness.example.com", audit.Witnessed{Size: 8, Note: sign()})
 		return nil
 	}))
+	records := []approvals.Record{r, no, wait}
+	must(t, db.Update(t.Context(), func(tx store.Tx) error {
+		for i, r := range records {
+			store.Save(tx, store.Key("approval", string(r.ID)), r)
+			if left, ok := (approvals.Ledger{}).ForgetPerson(tx, r.ID, who); ok {
+				records[i] = left
+			}
+		}
+		return nil
+	}))
 	var out bytes.Buffer
-	must(t, report.Export(context.Background(), &out, report.Incident{Thread: thread, Made: now, Records: []approvals.Record{r, no, wait}}, report.Parts{
+	must(t, report.Export(context.Background(), &out, report.Incident{Thread: thread, Made: now, Records: records}, report.Parts{
 		Chain: report.Chain(db, thread, now), Checkpoints: report.Checkpoints(db), Sign: report.Signer(db),
 	}))
 	m.raw = out.String()
@@ -253,6 +269,20 @@ func (m made) hidden(t *testing.T, name, value string) map[string]string {
 	h := hmac.New(sha256.New, []byte(salts[name]))
 	_, _ = h.Write(row[name])
 	return m.replaced(t, "approvals.jsonl", `"`+name+`":`+string(row[name]), `"`+name+`":`+value, salts[name], "="+hex.EncodeToString(h.Sum(nil)))
+}
+
+// TestAnArchiveAfterSomebodyWasForgotten says nothing of them but their id, and is no forged one.
+func TestAnArchiveAfterSomebodyWasForgotten(t *testing.T) {
+	m := makeArchiveWithout(t, "web:bob")
+	bad, all := m.check(t, m.files)
+	if requests := m.files["approvals.jsonl"]; len(bad) > 0 || strings.Contains(requests, `"name":"bob"`) || strings.Contains(requests, "not now") || strings.Contains(requests, "hangs") || !strings.Contains(requests, `"name":"dave"`) {
+		t.Errorf("%q\n%s", bad, requests)
+	}
+	for _, want := range []string{"a secret was taken out of by, reason, votes, so", "The chain of decisions is whole"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%s\n%q is missing", all, want)
+		}
+	}
 }
 
 // TestForgedArchives: each is made from a real archive by somebody who has no key. None is ok.

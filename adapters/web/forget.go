@@ -41,8 +41,9 @@ func deleteRows(tx store.Tx, prefix ...any) (n int) {
 	return len(keys)
 }
 
-// ForgetInThread removes what a person of the console wrote in a conversation, and what it is called after it.
-func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID) {
+// ForgetInThread removes what a person of the console wrote in a conversation, and what it is called after it. cards are
+// those of its requests as they are without that person, by the keys of their posts.
+func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID, cards map[string]chat.Card) {
 	id, ok := threadPart(thread)
 	if !ok {
 		return
@@ -64,6 +65,9 @@ func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID) {
 		if m.From.ID == who && !m.From.Bot {
 			m.Text, m.Files, m.From.Name, m.Groups = sayRemoved, nil, "", nil
 			changed = true
+		}
+		if c, ok := cards[m.Key]; ok && m.Card != nil {
+			m.Card, changed = &c, true
 		}
 		all = append(all, found{bytes.Clone(k), m})
 	}

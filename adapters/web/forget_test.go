@@ -34,14 +34,18 @@ func TestAPersonsWordsAndAConversationCanBeRemoved(t *testing.T) {
 	th := alice.start("the drawer of alice")
 	bob.tell(th, "messages", say("m2", "the shelf of bob"))
 	r.post(th, chat.Post{Key: "p", Text: "an answer"})
+	r.post(th, chat.Post{Key: "card/x", Card: &chat.Card{Title: "Restart it", Body: "denied by alice: too late", Final: true}})
 	change := func(f func(tx store.Tx)) {
 		t.Helper()
 		if err := r.db.Update(t.Context(), func(tx store.Tx) error { f(tx); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	change(func(tx store.Tx) { ForgetInThread(tx, th, "web:alice"); ForgetPerson(tx, "web:alice") })
-	if left := r.kept(); strings.Contains(left, "drawer") || !strings.Contains(left, "the shelf of bob") || !strings.Contains(left, "an answer") {
+	change(func(tx store.Tx) {
+		ForgetInThread(tx, th, "web:alice", map[string]chat.Card{"card/x": {Title: "Restart it", Body: "denied", Final: true}})
+		ForgetPerson(tx, "web:alice")
+	})
+	if left := r.kept(); strings.Contains(left, "drawer") || strings.Contains(left, "too late") || !strings.Contains(left, "the shelf of bob") || !strings.Contains(left, "an answer") {
 		t.Errorf("%s", left)
 	}
 	if got, _ := bob.list("q", "drawer"); len(got) != 0 {

@@ -72,32 +72,42 @@ func rewritten(tx store.Tx, thread chat.ThreadID) {
 // may tell of it. It returns how many messages those were, and the requests of the thread.
 func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages int, asked []approvals.ID) {
 	entries := Load(tx, thread)
-	changed := false
+	some := false
 	for _, e := range entries {
-		gone := e
-		if m := e.Message; m != nil && m.From.ID == who && m.Text != Removed {
-			c := *m
-			c.Text, c.Files, c.Kept, c.From.Name, c.Groups = Removed, nil, "", "", nil
-			gone.Message = &c
+		changed := false
+		theirs := func(u *chat.User) bool {
+			if u.ID != who {
+				return false
+			}
+			changed = changed || u.Name != ""
+			u.Name = ""
+			return true
+		}
+		if m := e.Message; m != nil && theirs(&m.From) && m.Text != Removed {
+			m.Text, m.Files, m.Kept, m.Groups, changed = Removed, nil, "", nil, true
 			messages++
 		}
 		if d := e.Decision; d != nil && d.By == string(who) && d.ByName+d.Reason != "" {
-			c := *d
-			c.ByName, c.Reason = "", ""
-			gone.Decision = &c
+			d.ByName, d.Reason, changed = "", "", true
 		}
-		if s := e.Stop; s != nil && s.From.ID == who && s.From.Name != "" {
-			c := *s
-			c.From.Name = ""
-			gone.Stop = &c
+		if s := e.Step; s != nil && theirs(&s.By) && s.Text != Removed {
+			s.Text, changed = Removed, true
 		}
-		if gone != e {
-			gone.Tokens, changed = 0, true
-			store.Save(tx, store.Key("history", string(thread), e.Seq), gone)
+		switch {
+		case e.Edited != nil:
+			theirs(&e.Edited.By)
+		case e.Stop != nil:
+			theirs(&e.Stop.From)
+		case e.Pen != nil:
+			theirs(&e.Pen.By)
+		}
+		if changed {
+			some, e.Tokens = true, 0
+			store.Save(tx, store.Key("history", string(thread), e.Seq), e)
 		}
 	}
-	if !changed {
-		return 0, nil
+	if !some {
+		return 0, requests(entries)
 	}
 	for _, e := range entries {
 		if e.Summary != nil {
@@ -107,4 +117,14 @@ func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages 
 	}
 	rewritten(tx, thread)
 	return messages, requests(entries)
+}
+
+// Waits reports whether a call with work of its own has begun in a thread and not ended, such as a runbook that waits
+// for an answer or a time; asked are the thread's requests.
+func Waits(tx store.Tx, thread chat.ThreadID) (waits bool, asked []approvals.ID) {
+	entries := Load(tx, thread)
+	for _, e := range entries {
+		waits = e.Begin != nil || waits && (e.End == nil || e.Scope != "")
+	}
+	return waits, requests(entries)
 }

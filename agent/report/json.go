@@ -107,7 +107,7 @@ func (w writer) row(r approvals.Record) (out []byte, err error) {
 		}
 		switch {
 		case m.Apart:
-		case bytes.Equal(shown, m.Raw):
+		case r.Leaves[m.Name] == "" && bytes.Equal(shown, m.Raw):
 			salts[m.Name] = r.Salt(m.Name)
 		default:
 			salts[m.Name] = "=" + r.Leaf(m)

@@ -529,9 +529,16 @@ func (g *Gate) cardOf(tx store.Tx, rec approvals.Record, notice string) chat.Car
 			}
 		}
 	}
+	return faceOf(tx, rec, notice)
+}
+
+// Decided is the card of a request that is over.
+func Decided(tx store.Tx, rec approvals.Record) chat.Card { return faceOf(tx, rec, "") }
+
+func faceOf(tx store.Tx, rec approvals.Record, notice string) chat.Card {
 	c := card.New(rec, notice)
 	if len(rec.Action.Steps) > 0 && c.Final {
-		card.Progress(&c, rec, g.ledger.StepsOf(tx, rec))
+		card.Progress(&c, rec, approvals.Ledger{}.StepsOf(tx, rec))
 	}
 	return c
 }

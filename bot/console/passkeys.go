@@ -128,8 +128,20 @@ func (p passkeys) AddPasskey(ctx context.Context, user, name string, response js
 }
 
 func (p passkeys) audit(tx store.Tx, what, user string, k register.Key, note string) {
-	e := audit.Event{What: what, User: owner(user), Note: fmt.Sprintf("%s of %s (%s), %s; %s", k.Name, k.Owner, k.ID, k.Digest()[:passkey.Digits], note)}
-	p.trail.Append(tx, doorThread, e, p.now())
+	p.trail.Append(tx, doorThread, eventOf(what, owner(user), k, note), p.now())
+}
+
+func eventOf(what, who string, k register.Key, note string) audit.Event {
+	return audit.Event{What: what, User: who, Note: fmt.Sprintf("%s of %s (%s), %s; %s", k.Name, k.Owner, k.ID, k.Digest()[:passkey.Digits], note)}
+}
+
+// ForgetPasskeys removes those of a person who is forgotten: whoever has the name later is somebody else.
+func ForgetPasskeys(tx store.Tx, who chat.UserID, now time.Time) {
+	for _, k := range (registry.Book{}).Of(tx, string(who)) {
+		registry.Book{}.Remove(tx, k.ID)
+		k.Name = "a passkey"
+		audit.Append(tx, doorThread, eventOf(passkeyRemoved, "", k, "by the operator, who had them forgotten"), now)
+	}
 }
 
 const errNotConfirming = web.RefusalError("You can't confirm this. It needs an approver who has a passkey, and isn't whose it is.")

@@ -16,6 +16,8 @@ import (
 	"countersign/agent/history"
 	"countersign/approvals"
 	"countersign/approvals/audit"
+	"countersign/approvals/passkey/register"
+	"countersign/approvals/passkey/registry"
 	"countersign/bot"
 	"countersign/internal/config"
 	"countersign/store"
@@ -93,7 +95,8 @@ func TestOldConversationsGoAndTheAuditRecordStays(t *testing.T) {
 	told(t, db, "web:new", now)
 	update(t, db, func(tx store.Tx) {
 		(approvals.Ledger{}).Open(tx, approvals.Record{ID: "open", Thread: "web:open"})
-		queue.PutAt(tx, now.Add(time.Hour), queue.Item{ID: "i", Thread: "web:waits", Kind: "x"})
+		history.Append(tx, "web:waits", history.Entry{Kind: history.KindBegin, At: now.Add(-100 * 24 * time.Hour), Begin: &history.Begin{Call: "w", Kind: history.NestedWorkflow}})
+		queue.PutAt(tx, now.Add(time.Hour), queue.Item{ID: "i", Thread: "web:old", Kind: approvals.ItemExpire}) // of a request that is over
 	})
 	n, err := bot.PruneThreads(t.Context(), db, now.Add(-90*24*time.Hour))
 	if err != nil || n != 1 {
@@ -136,6 +139,78 @@ func TestAPersonIsForgotten(t *testing.T) {
 		}
 	}
 	verified(t, db, 1)
+}
+
+// TestWhatIsOpenIsNotForgotten, whatever it waits for.
+func TestWhatIsOpenIsNotForgotten(t *testing.T) {
+	for name, open := range map[string]func(store.Tx, *approvals.Record){
+		"a request": func(tx store.Tx, _ *approvals.Record) {
+			(approvals.Ledger{}).Open(tx, approvals.Record{ID: "open", Thread: "web:old"})
+		},
+		"a runbook": func(tx store.Tx, _ *approvals.Record) {
+			history.Append(tx, "web:old", history.Entry{Kind: history.KindBegin, Begin: &history.Begin{Call: "w", Kind: history.NestedWorkflow}})
+			history.Append(tx, "web:old", history.Entry{Kind: history.KindStep, Scope: "w", Step: &history.Step{ID: "s", What: history.StepAsked}})
+		},
+		"a trial":  func(_ store.Tx, r *approvals.Record) { r.Trial.Until = time.Now() },
+		"a review": func(_ store.Tx, r *approvals.Record) { r.Review.Due = true },
+		"work": func(tx store.Tx, _ *approvals.Record) {
+			queue.Put(tx, queue.Item{ID: "i", Thread: "web:old", Kind: "x"})
+		},
+	} {
+		db := mem.Open()
+		told(t, db, "web:old", time.Now())
+		update(t, db, func(tx store.Tx) {
+			r, _ := (approvals.Ledger{}).Get(tx, "req-web:old")
+			open(tx, &r)
+			store.Save(tx, store.Key("approval", string(r.ID)), r)
+		})
+		if _, err := (bot.Forget{Thread: "web:old"}).Run(t.Context(), db); err == nil || !strings.Contains(err.Error(), "is open") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if done, err := (bot.Forget{Person: ann.ID}).Run(t.Context(), db); err != nil || done != (bot.Forgotten{Open: 1}) {
+			t.Errorf("%s: %+v, %v", name, done, err)
+		}
+		if n, err := bot.PruneThreads(t.Context(), db, time.Now().Add(time.Hour)); err != nil || n != 0 || !strings.Contains(rows(t, db), "drawer") {
+			t.Errorf("%s: %d pruned, %v", name, n, err)
+		}
+		db.Close()
+	}
+}
+
+// TestWhoOnlyDecidedIsForgotten: their vote, answers and corrections, and what the console shows of these; a passkey
+// doesn't sign in who has their name later.
+func TestWhoOnlyDecidedIsForgotten(t *testing.T) {
+	db := mem.Open()
+	defer db.Close()
+	cid := chat.User{ID: "web:cid", Name: "Cid"}
+	told(t, db, "web:old", time.Now())
+	update(t, db, func(tx store.Tx) {
+		r, _ := (approvals.Ledger{}).Get(tx, "req-web:old")
+		r.Votes = append(r.Votes, approvals.Vote{User: cid, Reason: "too risky"})
+		r.Trial = approvals.Trial{Until: time.Now(), Ended: approvals.Kept, By: cid}
+		store.Save(tx, store.Key("approval", string(r.ID)), r)
+		for _, e := range []history.Entry{
+			{Kind: history.KindStep, Step: &history.Step{What: history.StepAnswered, By: cid, Text: "the blue one"}}, {Kind: history.KindPen, Pen: &history.Pen{By: cid}},
+			{Kind: history.KindEdited, Edited: &history.Edited{By: cid}}, {Kind: history.KindStop, Stop: &history.Stop{From: cid}},
+		} {
+			history.Append(tx, "web:old", e)
+		}
+		registry.Book{}.Trust(tx, register.Key{ID: "k", Owner: "web:cid", Name: "Cid's phone"}, "web:bob")
+	})
+	if _, err := (bot.Forget{Person: cid.ID}).Run(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	left := rows(t, db)
+	for _, gone := range []string{"Cid", "too risky", "the blue one"} {
+		if strings.Contains(left, gone) {
+			t.Errorf("%q is left: %s", gone, left)
+		}
+	}
+	update(t, db, func(tx store.Tx) {
+		if _, ok := (registry.Book{}).Get(tx, "k"); ok || len(audit.Lines(tx, "console")) != 1 {
+			t.Error("their passkey is left, or nothing says that it went")
+		}
+	})
 }
 
 // TestARunningBotForgets on request of who can read its data directory.
