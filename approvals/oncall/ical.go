@@ -3,6 +3,7 @@ package oncall
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -92,7 +93,7 @@ func parseCalendar(b []byte, category string, from, to time.Time) (out []Shift, 
 func calendarShifts(cal *ical.Calendar, category string, from, to time.Time) ([]Shift, error) {
 	zone := time.UTC
 	if p := cal.Props.Get("X-WR-TIMEZONE"); p != nil {
-		loc, err := loadZone(p.Value)
+		loc, err := loadZone(zoneName(p.Value))
 		if err != nil {
 			return nil, fmt.Errorf("has a calendar that can't be read: %w", err)
 		}
@@ -150,6 +151,13 @@ func sameTime(s, start, end time.Time) time.Time {
 
 func readEvent(e ical.Event, zone *time.Location) (ev event, err error) {
 	ev.Component = e.Component
+	for _, props := range e.Props {
+		for _, p := range props { // the library reads some by itself
+			if zone := p.Params.Get(ical.PropTimezoneID); zone != "" {
+				p.Params.Set(ical.PropTimezoneID, zoneName(zone))
+			}
+		}
+	}
 	name := strings.TrimSpace(text(e.Component, ical.PropSummary))
 	ev.uid = text(e.Component, ical.PropUID)
 	start := e.Props.Get(ical.PropDateTimeStart)
@@ -256,6 +264,17 @@ func inCategory(e event, category string) bool {
 		}
 	}
 	return false
+}
+
+//go:embed windowszones.txt
+var windowsZones string
+
+// zoneName is the IANA name of a zone that Windows calls otherwise.
+func zoneName(name string) string {
+	if _, after, ok := strings.Cut(windowsZones, "\n"+name+"\t"); ok && name != "" {
+		name, _, _ = strings.Cut(after, "\n")
+	}
+	return name
 }
 
 // loadZone loads a zone by its IANA name. "Local" is refused: a calendar means the same everywhere. So are

@@ -37,6 +37,8 @@ func TestACalendarSaysWhoIsOnCall(t *testing.T) {
 		{"and the day begins an hour earlier", cal("", night, day), "", "2026-03-29 06:00", "Carol until 18:00"},
 		{"the night in which summer time ends is an hour longer", cal("", night, day), "", "2026-10-25 06:59", "bob@example.com until 07:00"},
 		{"another zone's clock", cal("", "UID:x\nSUMMARY:Dana\nDTSTART;TZID=America/New_York:20260308T000000\nDTEND;TZID=America/New_York:20260308T080000"), "", "2026-03-08 05:00", "Dana until 12:00"},
+		{"a zone as Outlook calls it", cal("", "UID:x\nSUMMARY:Dana\nDTSTART;TZID=W. Europe Standard Time:20260701T080000\nDURATION:PT8H\nRRULE:FREQ=DAILY"), "", "2026-07-10 06:30", "Dana until 14:00"},
+		{"whole days in such a zone", cal("X-WR-TIMEZONE:Tokyo Standard Time\n", "UID:w\nSUMMARY:Bob\nDTSTART;VALUE=DATE:20260309\nDTEND;VALUE=DATE:20260316"), "", "2026-03-08 15:00", "Bob until 2026-03-15 15:00"},
 		{"a cancelled night", cal("", night+"\nEXDATE;TZID=Europe/Berlin:20260309T200000,20260310T200000"), "", "2026-03-10 03:00", ""},
 		{"a night after the cancelled ones", cal("", night+"\nEXDATE;TZID=Europe/Berlin:20260309T200000,20260310T200000"), "", "2026-03-12 03:00", "bob@example.com until 07:00"},
 		{"an override of one night", cal("", night, "UID:n\nRECURRENCE-ID;TZID=Europe/Berlin:20260309T200000\nSUMMARY:Erin\nDTSTART;TZID=Europe/Berlin:20260309T200000\nDTEND;TZID=Europe/Berlin:20260310T020000"), "", "2026-03-09 22:00", "Erin until 01:00"},
@@ -140,7 +142,7 @@ func TestACalendarThatCannotBeReadIsRefused(t *testing.T) {
 	for name, c := range map[string][]byte{
 		"nothing":                nil,
 		"a page":                 []byte("<html>sign in</html>"),
-		"a zone of another kind": cal("", "UID:a\nSUMMARY:Bob\nDTSTART;TZID=W. Europe Standard Time:20260310T000000\nDTEND:20260310T080000Z"),
+		"a zone of another kind": cal("", "UID:a\nSUMMARY:Bob\nDTSTART;TZID=Customized Time Zone:20260310T000000\nDTEND:20260310T080000Z"),
 		"the machine's own zone": cal("", "UID:a\nSUMMARY:Bob\nDTSTART;TZID=Local:20260310T000000\nDTEND:20260310T080000Z"),
 		"a rule":                 cal("", "UID:a\nSUMMARY:Bob\nDTSTART:20260310T000000Z\nDTEND:20260310T080000Z\nRRULE:FREQ=SOMETIMES"),
 		"every second since":     cal("", "UID:a\nSUMMARY:Bob\nDTSTART:19700101T000000Z\nDTEND:19700101T000001Z\nRRULE:FREQ=SECONDLY"),
@@ -213,5 +215,15 @@ func TestACalendarHasABudget(t *testing.T) {
 	}
 	if got, err := parseCalendar(cal("", one+"HOURLY;INTERVAL=12"), "", now, now.Add(Ahead)); err != nil || len(got) == 0 {
 		t.Errorf("every twelve hours: %v %v", got, err)
+	}
+}
+
+func TestEveryZoneOfWindowsIsOne(t *testing.T) {
+	for line := range strings.Lines(windowsZones) {
+		if name, iana, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			if _, err := loadZone(zoneName(name)); err != nil || zoneName(name) != iana {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 }
