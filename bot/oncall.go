@@ -15,19 +15,15 @@ import (
 
 // newOnCall makes the keeper of who is on call.
 func newOnCall(f config.File, db store.DB, now func() time.Time, b *Bot) (*oncall.Keeper, error) {
-	c := oncall.Config{DB: db, Now: now, Log: b.log.With("part", "oncall"), Sources: map[string]oncall.SourceConfig{}}
+	sources, err := f.OnCallSources(b.secret)
+	if err != nil {
+		return nil, err
+	}
+	c := oncall.Config{DB: db, Now: now, Log: b.log.With("part", "oncall"), Sources: sources}
 	c.Changed = func(ctx context.Context) {
 		if err := b.gate.Relieve(ctx); err != nil {
 			b.log.WarnContext(ctx, "cards can't show who is on call now", "error", err)
 		}
-	}
-	for name, s := range f.OnCall {
-		source, err := f.OnCallSource(name)
-		if err != nil {
-			return nil, err
-		}
-		s = s.Filled(name)
-		c.Sources[name] = oncall.SourceConfig{Source: source, Fallback: s.Fallback, Every: s.Every, Fresh: s.MaxAge}
 	}
 	return oncall.New(c), nil
 }

@@ -1,7 +1,6 @@
 package bot
 
 import (
-	"os"
 	"time"
 
 	"countersign/approvals/tickets"
@@ -11,7 +10,7 @@ import (
 
 // newTickets makes what knows tickets, and what tells them of changes.
 func (b *Bot) newTickets(now func() time.Time) (err error) {
-	systems, err := b.file.TicketSystems(os.Getenv)
+	systems, err := b.file.TicketSystems(b.secret)
 	if err != nil {
 		return err
 	}
@@ -22,4 +21,13 @@ func (b *Bot) newTickets(now func() time.Time) (err error) {
 		DB: b.db, Book: b.tickets, Command: b.commandOf, Redact: b.redactor.RedactCommand, Origin: b.file.Web.Origin, Log: b.log.With("part", "comments"), Now: now,
 	})
 	return nil
+}
+
+// secret is the value that a variable, or the file beside it, has now. It is taken out of texts from now on.
+func (b *Bot) secret(name string) string {
+	value, _ := config.LookupSecret(name)
+	if b.redactor != nil && value != "" { // else it is made with it
+		b.redactor.Learn(value)
+	}
+	return value
 }

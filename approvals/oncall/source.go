@@ -47,6 +47,8 @@ type Options struct {
 	Token redact.Secret
 	// TokenName says where the token comes from, for errors.
 	TokenName string
+	// Renew returns the token as it is now; nil is that it stays.
+	Renew func() redact.Secret
 }
 
 // NewSource returns a source.
@@ -55,22 +57,11 @@ func NewSource(o Options) (Source, error) {
 	if base == "" {
 		base = hosts[o.Kind]
 	}
-	header := map[string]redact.Secret{}
-	switch form, ok := authorization[o.Kind]; {
-	case o.Token == "":
-	case o.Kind == JSM && strings.Contains(o.Token.Reveal(), ":"): // an account's address and its API token
-		header["Authorization"] = redact.Secret("Basic " + base64.StdEncoding.EncodeToString([]byte(o.Token.Reveal())))
-	case ok:
-		header["Authorization"] = redact.Secret(form) + o.Token
-	}
 	hint := "check that its address is the private one"
 	if o.TokenName != "" {
 		hint = "check the token in " + o.TokenName
 	}
-	if o.Kind == PagerDuty {
-		header["Accept"] = "application/vnd.pagerduty+json;version=2"
-	}
-	c := rest.New(base, header, hint)
+	c := rest.New(base, o.header, hint)
 	switch o.Kind {
 	case PagerDuty:
 		return pagerDuty{c}, nil
@@ -86,6 +77,25 @@ func NewSource(o Options) (Source, error) {
 		return calendar{c, o.Path}, nil
 	}
 	return nil, fmt.Errorf("the kind %q of a source is not known", o.Kind)
+}
+
+// header is sent with each request.
+func (o Options) header() map[string]redact.Secret {
+	header := map[string]redact.Secret{}
+	if o.Renew != nil {
+		o.Token = o.Renew()
+	}
+	switch form, ok := authorization[o.Kind]; {
+	case o.Token == "":
+	case o.Kind == JSM && strings.Contains(o.Token.Reveal(), ":"): // an account's address and its API token
+		header["Authorization"] = redact.Secret("Basic " + base64.StdEncoding.EncodeToString([]byte(o.Token.Reveal())))
+	case ok:
+		header["Authorization"] = redact.Secret(form) + o.Token
+	}
+	if o.Kind == PagerDuty {
+		header["Accept"] = "application/vnd.pagerduty+json;version=2"
+	}
+	return header
 }
 
 // authorization is what stands before the token in the header of that name.

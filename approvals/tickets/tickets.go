@@ -68,7 +68,9 @@ type Options struct {
 	Project   string
 	Token     redact.Secret
 	TokenName string
-	Pattern   string // a regular expression that a whole key fits; "" is the kind's own
+	// Renew returns the token as it is now; nil is that it stays.
+	Renew   func() redact.Secret
+	Pattern string // a regular expression that a whole key fits; "" is the kind's own
 	// Approved are the statuses (Jira), the values of approval (ServiceNow) or the labels (GitHub, GitLab) of
 	// which an approved ticket has one; empty is that every open ticket will do.
 	Approved []string
@@ -122,26 +124,35 @@ func New(all []Options, db store.DB, now func() time.Time, log *slog.Logger) (*B
 // NewTracker returns what asks a system.
 func NewTracker(o Options) (Tracker, error) {
 	hint := "check the token in " + o.TokenName
-	c := func(public string, header map[string]redact.Secret) *rest.Client {
+	c := func(public string, header func(token redact.Secret) map[string]redact.Secret) *rest.Client {
 		base := strings.TrimSuffix(o.URL, "/")
 		if base == "" {
 			base = public
 		}
-		return rest.New(base, header, hint)
+		return rest.New(base, func() map[string]redact.Secret {
+			if o.Renew != nil {
+				return header(o.Renew())
+			}
+			return header(o.Token)
+		}, hint)
 	}
 	switch o.Kind {
 	case Jira:
-		return jira{c("", login(o)), o}, nil
+		return jira{c("", o.login), o}, nil
 	case ServiceNow:
-		h := login(o)
-		h["Accept"] = "application/json"
-		return serviceNow{c("", h), o}, nil
+		return serviceNow{c("", func(token redact.Secret) map[string]redact.Secret {
+			h := o.login(token)
+			h["Accept"] = "application/json"
+			return h
+		}), o}, nil
 	case GitHub:
-		return gitHub{c("https://api.github.com", map[string]redact.Secret{
-			"Authorization": "Bearer " + o.Token, "Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28",
+		return gitHub{c("https://api.github.com", func(token redact.Secret) map[string]redact.Secret {
+			return map[string]redact.Secret{"Authorization": "Bearer " + token, "Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 		}), o}, nil
 	case GitLab:
-		return gitLab{c("https://gitlab.com", map[string]redact.Secret{"Private-Token": o.Token}), o}, nil
+		return gitLab{c("https://gitlab.com", func(token redact.Secret) map[string]redact.Secret {
+			return map[string]redact.Secret{"Private-Token": token}
+		}), o}, nil
 	}
 	return nil, fmt.Errorf("the kind %q of a system of tickets is not known", o.Kind)
 }

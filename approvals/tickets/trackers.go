@@ -17,11 +17,11 @@ import (
 )
 
 // login is a header with a user's password, or else a token.
-func login(o Options) map[string]redact.Secret {
+func (o Options) login(token redact.Secret) map[string]redact.Secret {
 	if o.User != "" {
-		return map[string]redact.Secret{"Authorization": redact.Secret("Basic " + base64.StdEncoding.EncodeToString([]byte(o.User+":"+string(o.Token))))}
+		return map[string]redact.Secret{"Authorization": redact.Secret("Basic " + base64.StdEncoding.EncodeToString([]byte(o.User+":"+string(token))))}
 	}
-	return map[string]redact.Secret{"Authorization": "Bearer " + o.Token}
+	return map[string]redact.Secret{"Authorization": "Bearer " + token}
 }
 
 // none turns an answer that there is no such thing into ErrNone.

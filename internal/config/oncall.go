@@ -1,9 +1,9 @@
 package config
 
 import (
+	"errors"
 	"maps"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,22 +41,38 @@ func (c OnCallConfig) Filled(name string) OnCallConfig {
 	return c
 }
 
-// OnCallSource makes the source of that name, with the token that is in the environment.
-func (f File) OnCallSource(name string) (oncall.Source, error) {
+// OnCallSource makes the source of that name. getenv gives its token, also later, where it was refused.
+func (f File) OnCallSource(name string, getenv func(string) string) (oncall.Source, error) {
 	c := f.OnCall[name].Filled(name)
 	o := oncall.Options{Kind: c.Kind, URL: c.URL, Path: c.Path, TokenName: c.TokenEnv}
 	if c.TokenEnv != "" {
-		token := os.Getenv(c.TokenEnv)
+		token := getenv(c.TokenEnv)
 		if token == "" {
 			return nil, Errorf("oncall.%s: the environment variable %s is not set; it holds the token", name, c.TokenEnv)
 		}
-		o.Token = redact.Secret(token)
+		o.Token, o.Renew = redact.Secret(token), func() redact.Secret { return redact.Secret(getenv(c.TokenEnv)) }
 	}
 	s, err := oncall.NewSource(o)
 	if err != nil {
 		return nil, Errorf("oncall.%s: %v", name, err)
 	}
 	return s, nil
+}
+
+// OnCallSources makes all sources. Those that can't be made are left out, and the error says why.
+func (f File) OnCallSources(getenv func(string) string) (map[string]oncall.SourceConfig, error) {
+	var wrong []error
+	out := map[string]oncall.SourceConfig{}
+	for _, name := range slices.Sorted(maps.Keys(f.OnCall)) {
+		source, err := f.OnCallSource(name, getenv)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		s := f.OnCall[name].Filled(name)
+		out[name] = oncall.SourceConfig{Source: source, Fallback: s.Fallback, Every: s.Every, Fresh: s.MaxAge}
+	}
+	return out, errors.Join(wrong...)
 }
 
 // Schedules are those that policy and targets name, each once.

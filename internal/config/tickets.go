@@ -34,7 +34,7 @@ func (c TicketsConfig) kind(name string) string {
 	return c.Kind
 }
 
-// TicketSystems are the systems in the order of their names. getenv gives their tokens.
+// TicketSystems are the systems in the order of their names. getenv gives their tokens, also later, where one was refused.
 func (f File) TicketSystems(getenv func(string) string) (out []tickets.Options, err error) {
 	for _, name := range slices.Sorted(maps.Keys(f.Tickets)) {
 		c := f.Tickets[name]
@@ -44,6 +44,7 @@ func (f File) TicketSystems(getenv func(string) string) (out []tickets.Options, 
 		}
 		out = append(out, tickets.Options{
 			Name: name, Kind: c.kind(name), URL: c.URL, User: c.User, Project: c.Project, Token: redact.Secret(token), TokenName: c.TokenEnv,
+			Renew:   func() redact.Secret { return redact.Secret(getenv(c.TokenEnv)) },
 			Pattern: c.Pattern, Approved: c.Approved,
 		})
 	}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"os"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 func onCallChecks(f config.File, now time.Time) (list []check) {
 	for _, r := range f.Schedules() {
 		list = append(list, check{name: "on call " + strings.TrimSuffix(strings.TrimPrefix(r.String(), "oncall("), ")"), run: func(ctx context.Context) result {
-			s, err := f.OnCallSource(r.Source)
+			s, err := f.OnCallSource(r.Source, os.Getenv)
 			if err != nil {
 				return fromSentence("FAIL", err.Error(), "set it in the bot's environment")
 			}

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"countersign/internal/redact"
@@ -47,16 +49,20 @@ func (e *StatusError) Error() string {
 
 // Client asks one system. It is safe for concurrent use.
 type Client struct {
-	base   string
+	base string
+	read func() map[string]redact.Secret
+	hint string
+	http *http.Client
+
+	mu     sync.Mutex
 	header map[string]redact.Secret
-	hint   string
-	http   *http.Client
 }
 
-// New returns a client of the API at base that sends header with each request. hint says what to check
-// when the system refuses it.
-func New(base string, header map[string]redact.Secret, hint string) *Client {
-	c := &Client{base: base, header: header, hint: hint, http: &http.Client{Timeout: Timeout}}
+// New returns a client of the API at base that sends what read returns as header with each request. It is read
+// again when the system refuses it, and hint says what to check if that doesn't help.
+func New(base string, read func() map[string]redact.Secret, hint string) *Client {
+	c := &Client{base: base, read: read, header: read(), hint: hint, http: &http.Client{Timeout: Timeout}}
+	header := c.header
 	// A secret goes to the configured address and no further, and the address can be one.
 	c.http.CheckRedirect = func(r *http.Request, before []*http.Request) error {
 		r.Header.Del("Referer")
@@ -95,7 +101,30 @@ func (c *Client) Send(ctx context.Context, method, path string, body any) error 
 	return err
 }
 
+// current is the header, and renewed reads it again, and reports whether it is another one.
+func (c *Client) current() map[string]redact.Secret {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.header
+}
+
+func (c *Client) renewed(before map[string]redact.Secret) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.header = c.read()
+	return !maps.Equal(c.header, before)
+}
+
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	header := c.current()
+	b, err := c.try(ctx, method, path, query, body, header)
+	if e, ok := errors.AsType[*StatusError](err); ok && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && c.renewed(header) {
+		return c.try(ctx, method, path, query, body, c.current())
+	}
+	return b, err
+}
+
+func (c *Client) try(ctx context.Context, method, path string, query url.Values, body []byte, header map[string]redact.Secret) ([]byte, error) {
 	u := c.base + path
 	if len(query) > 0 {
 		u += "?" + query.Encode()
@@ -104,7 +133,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if err != nil {
 		return nil, errors.New("has an address that can't be used; correct its url")
 	}
-	for k, v := range c.header {
+	for k, v := range header {
 		req.Header.Set(k, string(v))
 	}
 	if body != nil {
