@@ -146,13 +146,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
+// Look looks all schedules up once.
+func (k *Keeper) Look(ctx context.Context) {
+	for name, s := range k.cfg.Sources {
+		k.lookAll(ctx, name, s)
+	}
+}
+
+// lookAll looks the schedules of one source up, and says how long to wait until the next time.
+func (k *Keeper) lookAll(ctx context.Context, name string, s SourceConfig) (wait time.Duration) {
+	wait = s.Every
+	for _, r := range k.refs(name) {
+		wait = max(wait, k.look(ctx, r, s))
+	}
+	return wait
+}
+
 // follow looks the schedules of one source up, again and again.
 func (k *Keeper) follow(ctx context.Context, name string, s SourceConfig) {
 	for ctx.Err() == nil {
-		wait := s.Every
-		for _, r := range k.refs(name) {
-			wait = max(wait, k.look(ctx, r, s))
-		}
+		wait := k.lookAll(ctx, name, s)
 		select {
 		case <-ctx.Done():
 		case <-k.wake[name]:
@@ -259,8 +272,10 @@ func (k *Keeper) OnCall(r policy.Reference) policy.OnCall {
 	}
 	w := k.rows[key(r)]
 	switch {
-	case !known || w == nil:
-		d.Why = r.Source + " isn't a source of the configuration"
+	case !known:
+		d.Why = r.Source + " isn't a source that the bot knows: a new one needs a restart"
+	case w == nil:
+		d.Why = r.Source + " isn't asked about this schedule: no policy, target or hand-over names it"
 	case w.Read.IsZero():
 		d.Why = r.Source + " hasn't answered yet"
 		if what, _, _ := strings.Cut(w.problem, "; "); what != "" {

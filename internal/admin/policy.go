@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/gate"
+	"countersign/approvals/oncall"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/store/mem"
@@ -87,6 +89,9 @@ func ExplainPolicy(ctx context.Context, out io.Writer, open Scratch, q Question,
 	if err != nil {
 		return err
 	}
+	if err := k.onCall(ctx, q.At); err != nil {
+		return err
+	}
 	in, d, err := k.judge(ctx, q)
 	if err != nil {
 		return err
@@ -99,6 +104,22 @@ func ExplainPolicy(ctx context.Context, out io.Writer, open Scratch, q Question,
 	}
 	_, err = io.WriteString(out, k.explain(in, d))
 	return err
+}
+
+// onCall looks up who is on call at a time, where the tokens for that are in the environment.
+func (k *explainer) onCall(ctx context.Context, at time.Time) error {
+	sources, err := k.rules.File.OnCallSources(os.Getenv)
+	if err != nil || len(sources) == 0 {
+		return nil //nolint:nilerr // the answer says that only the running bot knows
+	}
+	keeper := oncall.New(oncall.Config{Sources: sources, DB: mem.Open(), Now: func() time.Time { return at }, Log: slog.New(slog.DiscardHandler)})
+	if err := keeper.Use(ctx, k.rules.File.Schedules(), k.rules.File.People); err != nil {
+		return err
+	}
+	keeper.Look(ctx)
+	with := *k.rules
+	with.Policy, k.rules = with.Policy.WithOnCall(keeper.OnCall), &with
+	return nil
 }
 
 // TestPolicy checks tables of examples against the policy and writes a line for each row
@@ -506,6 +527,10 @@ func (k *explainer) members(groups []string) string {
 	}
 	var out []string
 	for _, name := range groups {
+		if _, ok := policy.ParseReference(name); ok {
+			out = append(out, k.rules.Policy.Who([]string{name})...)
+			continue
+		}
 		g := k.rules.File.Groups[name]
 		var who []string
 		for _, part := range []struct {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/internal/config"
 	"countersign/internal/rules"
@@ -283,6 +284,43 @@ func TestExplainKnowsWhoMayUseATargetAndWhere(t *testing.T) {
 		}
 		if laneName(d.Lane) != tt.want || !strings.Contains(d.Sentence, tt.says) {
 			t.Errorf("%s: %s (%s): %s\n%s", tt.rule, laneName(d.Lane), d.Rule, d.Sentence, k.explain(in, d))
+		}
+	}
+}
+
+func TestExplainSaysWhoIsOnCall(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rota.ics")
+	if err := os.WriteFile(file, []byte("BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTAMP:20260101T000000Z\r\nSUMMARY:bob@example.com\r\nDTSTART:20260310T000000Z\r\nDTEND:20260310T080000Z\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := config.Defaults()
+	rota := policy.Reference{Source: "rota"}.String()
+	f.OnCall = map[string]config.OnCallConfig{"rota": {Kind: "ical", Path: file, Fallback: "leads"}}
+	f.Groups = map[string]policy.Group{"leads": {Web: []string{"dora"}}}
+	f.People = map[string]policy.Group{"bob@example.com": {Web: []string{"bob"}}}
+	f.Targets = map[string]config.TargetConfig{"local": {Kind: "local", Approvers: []string{rota}}}
+	for at, want := range map[string]string{
+		"2026-03-10T05:00:00Z": "1 person of bob@example.com, on call until 08:00 UTC",
+		"2026-03-10T09:00:00Z": "1 person of leads (nobody is on call)",
+	} {
+		r, err := rules.New(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := &explainer{rules: r, specs: map[string]toolLevel{}}
+		when, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.onCall(t.Context(), when); err != nil {
+			t.Fatal(err)
+		}
+		in, d, err := k.judge(t.Context(), Question{Command: "touch x", User: "web:eve", At: when})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := k.explain(in, d); !strings.Contains(said, want) {
+			t.Errorf("at %s it doesn't say %q:\n%s", at, want, said)
 		}
 	}
 }

@@ -110,7 +110,7 @@ var inside = map[string]string{
 	"internal/address": "internal/config",
 	"internal/bash":    "",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
-	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica witness/ask witness/cosign witness/keys tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
+	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/oncall approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica witness/ask witness/cosign witness/keys tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
 	"verifier":              "approvals/passkey witness/cosign",
 	"witness":               "witness/ask witness/cosign witness/keys",
 	"witness/ask":           "witness/cosign",
