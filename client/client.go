@@ -35,7 +35,7 @@ const (
 	patience = 30 * time.Second
 	// waits is how long one request waits for news of a call.
 	waits = 25 * time.Second
-	// away is how long a bot may not answer, as while another replica takes over. Agents wait a minute for a tool,
+	// away is how long a bot may not answer, as while another replica takes over, or refuse because of too many requests. Agents wait a minute for a tool,
 	// and then they read nothing of why.
 	away = 45 * time.Second
 	// again is the pause before a request is sent again.
@@ -209,25 +209,25 @@ type Result struct {
 	ID      string `json:"id"`
 	Thread  string `json:"thread"` // its conversation
 	State   State  `json:"state"`
-	Request string `json:"request"` // that it waits for, or waited
+	Request string `json:"request,omitempty"` // that it waits for, or waited
 	// ExitCode is the command's; nil if it was not run, or nobody knows how it ended.
-	ExitCode *int   `json:"exit_code"`
-	Stdout   string `json:"stdout"` // its beginning and its end, where Kept is not empty: [Call.Follow] has all of it
-	Stderr   string `json:"stderr"`
-	Result   string `json:"result"`  // of a tool
-	Kept     string `json:"kept"`    // the id of the whole output
-	Failed   bool   `json:"failed"`  // or it was not run
-	Unknown  bool   `json:"unknown"` // it began, and has no exit code
-	Note     string `json:"note"`    // why it was not run, or why it has no exit code
+	ExitCode *int   `json:"exit_code,omitempty"`
+	Stdout   string `json:"stdout,omitempty"` // its beginning and its end, where Kept is not empty: [Call.Follow] has all of it
+	Stderr   string `json:"stderr,omitempty"`
+	Result   string `json:"result,omitempty"`  // of a tool
+	Kept     string `json:"kept,omitempty"`    // the id of the whole output
+	Failed   bool   `json:"failed,omitempty"`  // or it was not run
+	Unknown  bool   `json:"unknown,omitempty"` // it began, and has no exit code
+	Note     string `json:"note,omitempty"`    // why it was not run, or why it has no exit code
 	// Allowed, Command and Digest answer a program that runs its own shell: it may run Command, whose
 	// SHA-256 is Digest. What is stored of a command has no secrets.
-	Allowed bool   `json:"allowed"`
-	Command string `json:"command"`
-	Digest  string `json:"digest"`
+	Allowed bool   `json:"allowed,omitempty"`
+	Command string `json:"command,omitempty"`
+	Digest  string `json:"digest,omitempty"`
 	// Locked says that it may only where the kernel keeps it from changing anything, but for Needs
 	// (countersign-lock).
-	Locked bool     `json:"locked"`
-	Needs  []string `json:"needs"`
+	Locked bool     `json:"locked,omitempty"`
+	Needs  []string `json:"needs,omitempty"`
 }
 
 // Call is one that the bot has.
@@ -289,11 +289,11 @@ func (c *Client) patiently(ctx context.Context, try func() error) error {
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return err
-		case errors.As(err, &no) && no.Status == http.StatusTooManyRequests:
-			pause = max(no.After, again)
-		case errors.As(err, &no) && no.Status < http.StatusInternalServerError:
-			return err
 		case time.Since(heard) > away:
+			return err
+		case errors.As(err, &no) && no.Status == http.StatusTooManyRequests:
+			pause = min(max(no.After, again), away)
+		case errors.As(err, &no) && no.Status < http.StatusInternalServerError:
 			return err
 		}
 		select {

@@ -1,9 +1,12 @@
 package client_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"countersign/client"
 )
@@ -23,6 +26,27 @@ func TestWithoutTLSOnlyThisMachineIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// A bot that always has too many requests is given up.
+func TestTooManyRequestsEndAtSomeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client.New("http://127.0.0.1:1", "cst_x")
+		for _, after := range []string{"", "1", "3600"} {
+			began := time.Now()
+			c.HTTP.Transport = answer(func() *http.Response {
+				return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {after}}, Body: http.NoBody}
+			})
+			var no *client.Error
+			if _, err := c.Run(t.Context(), client.Request{Target: "web-1", Command: "uptime"}); !errors.As(err, &no) || no.Status != http.StatusTooManyRequests || time.Since(began) > 2*time.Minute {
+				t.Errorf("Retry-After %q: %v after %s", after, err, time.Since(began))
+			}
+		}
+	})
+}
+
+type answer func() *http.Response
+
+func (f answer) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }
 
 type trip func(*http.Request)
 
