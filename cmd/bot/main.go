@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"countersign/bot"
 	"countersign/internal/admin"
 	"countersign/internal/cli"
 	"countersign/internal/client"
@@ -55,7 +54,7 @@ func main() {
 
 func root() *cobra.Command {
 	c := cli.Root(
-		runCommand(), setup.Command(setup.Checks{Model: doctor.Model, Target: func(name string) setup.Check { return doctor.Target(name) }, Usable: bot.ValidateHere, Aliases: ssh.Aliases}), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(), manual.Command(),
+		runCommand(), setup.Command(setup.Checks{Model: doctor.Model, Models: doctor.Models, Target: doctor.Target, Trust: ssh.Trust, Aliases: ssh.Aliases}), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(), manual.Command(),
 		doctor.Command(launcher()), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),

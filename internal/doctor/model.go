@@ -45,7 +45,7 @@ func (d *doctor) answers(ctx context.Context, e config.Env, f config.File, name 
 		},
 	})
 	if err != nil {
-		return fromSentence("FAIL", err.Error(), "set OPENAI_MODEL, and correct OPENAI_BASE_URL and COUNTERSIGN_MODEL_API")
+		return fromSentence("FAIL", err.Error(), "set it")
 	}
 	start := time.Now()
 	reply, err := m.Reply(ctx, llm.Request{

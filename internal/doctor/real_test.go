@@ -75,7 +75,7 @@ func TestDoctorOnRealSSHHosts(t *testing.T) {
 		"FAIL target d-stranger: ", "; add one of the public keys to the account's authorized_keys",
 		"FAIL target e-closed: 127.0.0.1:1 refuses connections (dial tcp", "); check the port and that sshd runs there\n",
 		"FAIL terminals of g-narrow: its sshd allows one session on a connection (MaxSessions)", "; set MaxSessions to 10 in its sshd_config",
-		"FAIL target f-asks: ", "; compare that with the host's own, and approve it on the card of trust_host_key",
+		"FAIL target f-asks: ", "; compare that with the host's own, ask the bot in the console to trust f-asks, and approve the card",
 	)
 	if strings.Contains(out, "clock of c-unknown") {
 		t.Errorf("a target that was not reached has more than one line:\n%s", out)

@@ -146,6 +146,8 @@ type targetCheck struct {
 	caps  backend.Caps
 	up    bool // it was reached, and caps is known
 	told  bool // that it is not
+	// unknown is the line for known_hosts of a host whose key isn't known yet.
+	unknown string
 }
 
 // logCapture notes that an SSH target has no SFTP, which it says in its log only.
@@ -259,9 +261,10 @@ func (p *targetCheck) unreached(err error) result {
 		return fails("it did not answer in time (%v)", err).withFix("%s", look)
 	}
 	if u, ok := errors.AsType[*ssh.UnknownHostError](err); ok {
+		p.unknown = u.Line
 		r := fails("the host %s (%s) isn't known yet: its key is %s", u.Host, u.Address, u.Fingerprint)
 		if p.m.Asks() {
-			return r.withFix("compare that with the host's own, and approve it on the card of %s", hostkey.Name)
+			return r.withFix("compare that with the host's own, ask the bot in the console to trust %s, and approve the card", p.m.Name)
 		}
 		return r.withFix("compare that with the host's own, and add to a known_hosts file: %s", u.Line)
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,16 +21,16 @@ import (
 	"countersign/internal/words"
 )
 
-// Check looks at one thing that was answered, as the doctor does: what it found, and what to do
-// where it is not well.
-type Check func(ctx context.Context, e config.Env, f config.File) (found, fix string, ok bool)
-
-// Checks are those that the questions need.
+// Checks are those that the questions need. They look as the doctor does, and say what they found,
+// and what to do where it is not well.
 type Checks struct {
-	Model  Check
-	Target func(name string) Check
-	// Usable says why no bot starts with an environment and a configuration; nil: one does.
-	Usable func(e config.Env, f config.File) error
+	Model func(ctx context.Context, e config.Env, f config.File) (found, fix string, ok bool)
+	// Models lists what a model server offers, where it says so. Without a key only the address counts.
+	Models func(ctx context.Context, e config.Env) (names []string, found, fix string, ok bool)
+	// Target returns the line for known_hosts where a host's key isn't known yet.
+	Target func(ctx context.Context, e config.Env, f config.File, name string) (found, fix, unknown string, ok bool)
+	// Trust adds such a line to a file.
+	Trust func(file, line string) error
 	// Aliases are the hosts of an ssh_config file.
 	Aliases func(path string) ([]string, error)
 }
@@ -86,7 +85,7 @@ func (w *wizard) secret(question string) (string, error) {
 
 // run asks everything that is not answered yet.
 func (w *wizard) run(ctx context.Context, a *Answers) error {
-	w.say("Up to eight questions. Return takes what is in brackets, Ctrl+C writes nothing.\n")
+	w.say("Up to eight questions. Return takes what is in brackets, Ctrl+C leaves without settings.\n")
 	for _, step := range []func(context.Context, *Answers) error{w.place, w.model, w.people, w.hosts, w.network} {
 		if err := step(ctx, a); err != nil {
 			return err
@@ -100,7 +99,7 @@ func (w *wizard) place(_ context.Context, a *Answers) error {
 		return nil
 	}
 	def := "here"
-	if os.Geteuid() == 0 {
+	if st, err := os.Stat("/run/systemd/system"); err == nil && st.IsDir() && os.Geteuid() == 0 { // as sd_booted(3) looks
 		def = "service"
 	}
 	for {
@@ -134,55 +133,130 @@ func settingsDir(system bool) (string, error) {
 	return config.UserDir()
 }
 
-// model asks until one answers, or somebody goes on without.
-func (w *wizard) model(ctx context.Context, a *Answers) (err error) {
+// openAI is the model server of who names none.
+const openAI = "https://api.openai.com/v1"
+
+// model asks until one answers, or somebody goes on without. Return takes what was answered before.
+func (w *wizard) model(ctx context.Context, a *Answers) error {
 	if a.Model != "" {
 		a.Key = cmp.Or(a.Key, os.Getenv("OPENAI_API_KEY"))
 		return w.checkModel(ctx, a)
 	}
+	a.Model = os.Getenv("OPENAI_MODEL")
 	for {
-		if a.ModelURL, err = w.ask("2. Address of the model server, such as http://127.0.0.1:11434/v1 (empty: OpenAI)", os.Getenv("OPENAI_BASE_URL")); err != nil {
+		if err := w.address(ctx, a); err != nil {
 			return err
 		}
-		if a.Key = os.Getenv("OPENAI_API_KEY"); a.Key == "" {
-			if a.Key, err = w.secret("3. Its API key, empty for a server that needs none"); err != nil {
-				return err
-			}
-		}
-		if a.Model, err = w.ask("4. Name of the model", os.Getenv("OPENAI_MODEL")); err != nil {
+		err := w.key(ctx, a)
+		if err != nil {
 			return err
 		}
-		if why := w.checkModel(ctx, a); why == nil {
+		if a.Model, err = w.ask("4. Name of the model", a.Model); err != nil {
+			return err
+		}
+		if w.checkModel(ctx, a) == nil {
 			return nil
 		}
-		again, err := w.ask("   Try other answers, or keep these (try, keep)", "try")
-		if err != nil || again == "keep" {
+		if again, err := w.again(); err != nil || !again {
 			return err
 		}
 	}
 }
+
+// again reports whether somebody wants to answer again.
+func (w *wizard) again() (bool, error) {
+	said, err := w.ask("   Try another answer, or keep this one (try, keep)", "try")
+	return said != "keep", err
+}
+
+// address asks where the model server is until one answers, or somebody keeps the address.
+func (w *wizard) address(ctx context.Context, a *Answers) error {
+	for {
+		said, err := w.ask("2. Address of the model server, such as http://127.0.0.1:11434/v1", cmp.Or(a.ModelURL, openAI))
+		if err != nil {
+			return err
+		}
+		if a.ModelURL = said; said == openAI {
+			a.ModelURL = ""
+		}
+		_, _ = fmt.Fprint(w.out, "   Asking it ... ")
+		e := a.env()
+		e.OpenAIKey = ""
+		_, found, fix, ok := w.checks.Models(ctx, e)
+		if w.found(found, fix, ok); ok {
+			return nil
+		}
+		if again, err := w.again(); err != nil || !again {
+			return err
+		}
+	}
+}
+
+// key asks for the server's key until it takes one, or somebody keeps it, and shows the models. The key of the
+// environment isn't asked for where the address is the environment's, too.
+func (w *wizard) key(ctx context.Context, a *Answers) (err error) {
+	own := os.Getenv("OPENAI_API_KEY")
+	for ask := own == "" || a.Key != "" || a.ModelURL != os.Getenv("OPENAI_BASE_URL"); ; ask = true {
+		question, said := "3. Its API key, empty for a server that needs none", own
+		if a.Key != "" {
+			question = "3. Its API key, empty for the same as before, none for a server that needs none"
+		}
+		if ask {
+			if said, err = w.secret(question); err != nil {
+				return err
+			}
+		}
+		if a.Key = cmp.Or(said, a.Key); said == "none" {
+			a.Key = ""
+		}
+		_, _ = fmt.Fprint(w.out, "   Asking for its models ... ")
+		names, found, fix, ok := w.checks.Models(ctx, a.env())
+		if w.found(found, fix, ok); ok {
+			if n := len(names) - maxModels; n > 0 {
+				names = append(names[:maxModels:maxModels], fmt.Sprintf("and %d more", n))
+			}
+			if len(names) > 0 {
+				w.say("   %s", strings.Join(names, ", "))
+			}
+			return nil
+		}
+		if again, err := w.again(); err != nil || !again {
+			return err
+		}
+	}
+}
+
+// maxModels are as many as people read.
+const maxModels = 30
 
 func (w *wizard) checkModel(ctx context.Context, a *Answers) error {
 	_, _ = fmt.Fprint(w.out, "   Asking the model ... ")
 	found, fix, ok := w.checks.Model(ctx, a.env(), config.Defaults())
 	w.found(found, fix, ok)
 	if !ok {
-		return config.Errorf("the model can't be used: %s; %s", found, fix)
+		return config.Errorf("the model can't be used: %s; %s", answers.Replace(found), answers.Replace(fix))
 	}
 	return nil
 }
 
+// answers call by their names what is only written into variables later.
+var answers = strings.NewReplacer("OPENAI_BASE_URL", "the address", "OPENAI_API_KEY", "the key", "OPENAI_MODEL", "the name of the model")
+
 func (w *wizard) found(found, fix string, ok bool) {
 	if ok {
-		w.say("ok: %s", found)
+		w.say("ok: %s", answers.Replace(found))
 		return
 	}
-	w.say("failed: %s.\n   What to do: %s.", found, fix)
+	w.say("failed: %s.\n   What to do: %s.", answers.Replace(found), answers.Replace(fix))
 }
 
 // env is the environment that a bot with these answers would have.
 func (a *Answers) env() config.Env {
-	e := config.Env{OpenAIKey: redact.Secret(a.Key), OpenAIBaseURL: a.ModelURL, OpenAIModel: a.Model, ModelAPI: "auto", Instance: "bot", DataDir: filepath.Join(a.Dir, "data")}
+	e := a.around
+	e.OpenAIKey, e.OpenAIBaseURL, e.OpenAIModel = redact.Secret(a.Key), a.ModelURL, a.Model
+	if a.System {
+		e.DataDir = systemData
+	}
 	return e
 }
 
@@ -251,8 +325,8 @@ func (w *wizard) hosts(ctx context.Context, a *Answers) error {
 			w.say("   There is no host %s.", wrong)
 			continue
 		}
-		a.Hosts = w.reached(ctx, a, picked)
-		return nil
+		a.Hosts = picked
+		return w.reached(ctx, a, picked, true)
 	}
 }
 
@@ -275,24 +349,40 @@ func pick(all []string, said string) (picked []string, wrong string) {
 	return picked, ""
 }
 
-// reached tells of each host whether it can be reached. Those that can't be stay, since the bot
-// tries again when it needs them, but for those with which it doesn't start.
-func (w *wizard) reached(ctx context.Context, a *Answers, hosts []string) []string {
+// reached tells of each host whether it can be reached. Those that can't be are only written as comments. asks: the
+// key of a host that isn't known yet can be accepted, which is told apart by its fingerprint. Else its card does that.
+func (w *wizard) reached(ctx context.Context, a *Answers, hosts []string, asks bool) error {
 	a.Unusable = map[string]string{}
 	for _, h := range hosts {
-		_, _ = fmt.Fprintf(w.out, "   Reaching %s ... ", h)
-		f := config.Defaults()
-		name := targetName(h)
+		f, e, name := config.Defaults(), a.env(), targetName(h)
 		f.Targets = map[string]config.TargetConfig{name: {Kind: "ssh", Host: h, SSHConfig: a.SSHConfig, HostKey: "ask"}}
 		f.Agent.Target = name
-		found, fix, ok := w.checks.Target(name)(ctx, a.env(), f)
-		w.found(found, fix, ok)
-		if err := w.checks.Usable(a.env(), f); err != nil {
-			a.Unusable[h] = found + "; " + fix
-			w.say("   It is written as a comment, since the bot doesn't start with it.")
+		for {
+			_, _ = fmt.Fprintf(w.out, "   Reaching %s ... ", h)
+			found, fix, unknown, ok := w.checks.Target(ctx, e, f, name)
+			if unknown == "" || !asks {
+				w.found(found, fix, ok)
+			} else {
+				w.say("%s.\n   Compare: for k in /etc/ssh/ssh_host_*_key.pub; do ssh-keygen -lf $k; done # on the host's own console", found)
+				said, err := w.ask("   Is this the host's key (yes, no)", "no")
+				if err != nil {
+					return err
+				}
+				if said == "yes" {
+					if err := w.checks.Trust(e.KnownHosts(), unknown); err != nil {
+						return fmt.Errorf("the key can't be kept (%w); make the data directory writable, or leave the host out", err)
+					}
+					continue
+				}
+			}
+			if !ok && (unknown == "" || asks) {
+				a.Unusable[h] = found + "; " + fix
+				w.say("   It is written as a comment. Uncomment it under targets once that is well.")
+			}
+			break
 		}
 	}
-	return hosts
+	return nil
 }
 
 func (w *wizard) network(_ context.Context, a *Answers) error {

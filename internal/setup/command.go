@@ -42,6 +42,13 @@ and critical risk they write the target's name first.`,
 				c.Model = func(_ context.Context, _ config.Env, _ config.File) (string, string, bool) {
 					return "not asked", "", true
 				}
+				c.Models = func(_ context.Context, _ config.Env) ([]string, string, string, bool) {
+					return nil, "not asked", "", true
+				}
+			}
+			var err error
+			if a.around, err = config.ReadEnv(); err != nil {
+				return err
 			}
 			a.ModelURL = cmp.Or(a.ModelURL, os.Getenv("OPENAI_BASE_URL"))
 			if wrong := wrongNames(a.People); len(a.People) > 0 && wrong != "" {
@@ -66,7 +73,6 @@ and critical risk they write the target's name first.`,
 			}
 			w := newWizard(in, cmd.OutOrStdout(), c)
 			w.replace = force
-			var err error
 			if asks {
 				err = w.run(cmd.Context(), &a)
 			} else {
@@ -133,8 +139,7 @@ func (w *wizard) checked(ctx context.Context, a *Answers) error {
 	if _, wrong := pick(all, strings.Join(a.Hosts, " ")); wrong != "" {
 		return config.Errorf("--host: %s names no host %s", a.SSHConfig, wrong)
 	}
-	w.reached(ctx, a, a.Hosts)
-	return nil
+	return w.reached(ctx, a, a.Hosts, false)
 }
 
 // untouched reports whether a directory has no settings yet.

@@ -26,12 +26,14 @@ type Answers struct {
 	// Hosts are aliases of SSHConfig.
 	Hosts     []string
 	SSHConfig string
-	// Unusable are those of Hosts with which no bot starts, and why. They are written as comments.
+	// Unusable are those of Hosts that couldn't be reached, and why. They are written as comments.
 	Unusable map[string]string
 	// Slack and Discord say who they are there; "" is not used.
 	SlackBot, SlackApp, Discord string
 	// Member is the id of who approves there; "" is added later.
 	Member string
+	// around is the environment of the questions.
+	around config.Env
 }
 
 // solo reports whether one person decides alone.

@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,24 +16,38 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// fine are checks that find everything well, but for the host "down" and the model "deaf".
-func fine() Checks {
+// fine are checks that find everything well, but for the host "down", the model "deaf", a server at "gone" and the key
+// "sk-old". The key of the host "new" isn't known until it is trusted.
+func fine(t *testing.T) Checks {
+	t.Helper()
+	known := false
 	return Checks{
 		Model: func(_ context.Context, e config.Env, _ config.File) (string, string, bool) {
-			return e.OpenAIModel + " answers", "use another one", e.OpenAIModel != "deaf"
+			return e.OpenAIModel + " answers", "check OPENAI_MODEL", e.OpenAIModel != "deaf"
 		},
-		Target: func(name string) Check {
-			return func(context.Context, config.Env, config.File) (string, string, bool) {
-				return name + " was looked at", "start it", name != "down" && name != "keyless"
+		Models: func(_ context.Context, e config.Env) ([]string, string, string, bool) {
+			switch {
+			case e.OpenAIBaseURL == "gone":
+				return nil, "OPENAI_BASE_URL isn't a URL", "write another one", false
+			case e.OpenAIKey == "sk-old":
+				return nil, "it rejects the key", "check OPENAI_API_KEY", false
 			}
+			return slices.Repeat([]string{"large"}, maxModels+1), "it answers", "", true
 		},
-		Usable: func(_ config.Env, f config.File) error {
-			if _, ok := f.Targets["keyless"]; ok {
-				return errors.New("no key")
+		Target: func(_ context.Context, _ config.Env, _ config.File, name string) (string, string, string, bool) {
+			if name == "new" && !known {
+				return "its key is SHA256:abc", "approve it", "new ssh-ed25519 AAAA", false
 			}
+			return name + " was looked at", "start it", "", name != "down"
+		},
+		Trust: func(file, line string) error {
+			if filepath.Base(file) != "known_hosts" || line != "new ssh-ed25519 AAAA" {
+				t.Errorf("%s: %s", file, line)
+			}
+			known = true
 			return nil
 		},
-		Aliases: func(string) ([]string, error) { return []string{"web-1", "Db.Prod", "down", "keyless"}, nil },
+		Aliases: func(string) ([]string, error) { return []string{"web-1", "Db.Prod", "down", "new"}, nil },
 	}
 }
 
@@ -49,7 +63,7 @@ func played(t *testing.T, a *Answers, answers ...string) (string, error) {
 		}
 	}
 	var out bytes.Buffer
-	w := &wizard{in: bufio.NewReader(strings.NewReader(strings.Join(shown, "\n") + "\n")), out: &out, checks: fine()}
+	w := &wizard{in: bufio.NewReader(strings.NewReader(strings.Join(shown, "\n") + "\n")), out: &out, checks: fine(t)}
 	w.hidden = func() (string, error) {
 		if len(hidden) == 0 {
 			return "", io.EOF
@@ -97,11 +111,11 @@ func unset(t *testing.T) {
 func TestEightQuestionsMakeSettingsThatTheBotReads(t *testing.T) {
 	unset(t)
 	var a Answers
-	said, err := played(t, &a, "somewhere", "here", "", "!sk-1", "deaf", "", "http://m/v1", "!", "large", "ann, bob!", "ann", "9", "1 Db.Prod down keyless", "mail", "slack", "!xoxb-1 nonsense", "slack", "!xoxb-1 xapp-1 U024BE7LH")
+	said, err := played(t, &a, "somewhere", "here", "gone", "", "http://m/v1", "!sk-old", "", "!sk-1", "deaf", "", "", "!", "large", "ann, bob!", "ann", "9", "1 Db.Prod down new", "yes", "mail", "slack", "!xoxb-1 nonsense", "slack", "!xoxb-1 xapp-1 U024BE7LH")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	for _, want := range []string{"Write here or service.", "failed: deaf answers.\n   What to do: use another one.", "ok: large answers", `"bob!" can't be a name`, "Solo mode: ann may", "There is no host 9.", "ok: web-1 was looked at", "failed: down was looked at", "written as a comment", "Write slack, discord or later.", "One of them is none of the three"} {
+	for _, want := range []string{"Write here or service.", "failed: the address isn't a URL.", "[gone]: ", "failed: it rejects the key.\n   What to do: check the key.", "large, and 1 more", "failed: deaf answers.\n   What to do: check the name of the model.", "/v1 [http://m/v1]: ", "empty for the same as before", "model [deaf]: ", "its key is SHA256:abc.", "ok: new was looked at", "ok: large answers", `"bob!" can't be a name`, "Solo mode: ann may", "There is no host 9.", "ok: web-1 was looked at", "failed: down was looked at", "written as a comment", "Write slack, discord or later.", "One of them is none of the three"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
@@ -113,10 +127,10 @@ func TestEightQuestionsMakeSettingsThatTheBotReads(t *testing.T) {
 	if f.Policy.Approve.Requester != "solo" || len(f.Groups["oncall"].Web) != 1 || f.Groups["oncall"].Slack[0] != "U024BE7LH" || len(f.Targets) != 4 || f.Targets["db-prod"].Host != "Db.Prod" || f.Targets["web-1"].HostKey != "ask" {
 		t.Errorf("%+v", f)
 	}
-	if _, ok := f.Targets["keyless"]; ok || !strings.Contains(a.configuration(), "# Not usable yet: keyless was looked at; start it\n  #  keyless: {") {
-		t.Errorf("a host without a key:\n%s", a.configuration())
+	if _, ok := f.Targets["down"]; ok || !strings.Contains(a.configuration(), "# Not usable yet: down was looked at; start it\n  #  down: {") {
+		t.Errorf("a host that isn't reached:\n%s", a.configuration())
 	}
-	if env := a.environment(); !strings.Contains(env, "\nOPENAI_BASE_URL=http://m/v1\nOPENAI_MODEL=large\nSLACK_BOT_TOKEN=xoxb-1\nSLACK_APP_TOKEN=xapp-1\n") {
+	if env := a.environment(); !strings.Contains(env, "\nOPENAI_BASE_URL=http://m/v1\nOPENAI_API_KEY=sk-1\nOPENAI_MODEL=large\nSLACK_BOT_TOKEN=xoxb-1\nSLACK_APP_TOKEN=xapp-1\n") {
 		t.Errorf("%s", env)
 	}
 	if !strings.Contains(next, " doctor ") || strings.Contains(next, "Nobody can approve") {
@@ -148,10 +162,39 @@ func TestAServiceOfTheMachineHasItsOwnAccount(t *testing.T) {
 	}
 }
 
+func TestTheKeyOfTheEnvironmentGoesToItsAddressOnly(t *testing.T) {
+	unset(t)
+	t.Setenv("OPENAI_API_KEY", "sk-env")
+	for address, asked := range map[string]bool{"": false, "http://m/v1": true} {
+		a := Answers{Dir: t.TempDir(), People: []string{"ann"}}
+		said, err := played(t, &a, address, "!none", "large", "", "later")
+		if err != nil || strings.Contains(said, "3. Its API key") != asked || (a.Key == "sk-env") == asked {
+			t.Errorf("%q: %v, the key is %q\n%s", address, err, a.Key, said)
+		}
+	}
+}
+
+func TestAKeyThatNobodyAcceptsIsAskedForOnACard(t *testing.T) {
+	unset(t)
+	for answer, commented := range map[string]bool{"no": true, "": true} {
+		a := Answers{Dir: t.TempDir(), Model: "m", Key: "k", People: []string{"ann"}}
+		if said, err := played(t, &a, "new", answer, "later"); err != nil || (a.Unusable["new"] != "") != commented {
+			t.Errorf("%q: %v %q\n%s", answer, err, a.Unusable, said)
+		}
+	}
+	dir := t.TempDir()
+	if out, err := ran(t, "--dir", dir, "--model", "m", "--model-url", "u", "--person", "ann", "--ssh-config", "f", "--host", "new"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if f, err := config.ReadFile(filepath.Join(dir, config.FileName)); err != nil || f.Targets["new"].HostKey != "ask" {
+		t.Errorf("without a terminal: %v %+v", err, f.Targets)
+	}
+}
+
 func TestABreakWritesNothing(t *testing.T) {
 	unset(t)
 	a := Answers{Dir: filepath.Join(t.TempDir(), "x")}
-	if _, err := played(t, &a, "u"); err == nil || !strings.Contains(err.Error(), "nothing was written") {
+	if _, err := played(t, &a, "gone"); err == nil || !strings.Contains(err.Error(), "nothing was written") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Stat(a.Dir); !os.IsNotExist(err) {
@@ -163,7 +206,7 @@ func TestABreakWritesNothing(t *testing.T) {
 func ran(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	root := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(Command(fine()))
+	root.AddCommand(Command(fine(t)))
 	var out bytes.Buffer
 	root.SetArgs(append([]string{"init"}, args...))
 	root.SetIn(strings.NewReader(""))

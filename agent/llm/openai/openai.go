@@ -9,9 +9,13 @@
 package openai
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -143,6 +147,44 @@ func New(cfg Config) (*Client, error) {
 	api.EmptyMessagesLimit = math.MaxUint32
 	c.api = goopenai.NewClientWithConfig(api)
 	return c, nil
+}
+
+// Models lists the models that a server offers, as it calls them. It needs neither a key nor a model, and its errors
+// are those of [New] and [Client.Reply].
+func Models(ctx context.Context, cfg Config) (names []string, err error) {
+	cfg.APIKey, cfg.Model = cmp.Or(strings.TrimSpace(cfg.APIKey), "none"), "none"
+	c, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.at.base+"/models", nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.cfg.APIKey)
+	var raw []byte
+	res, err := (&shim{next: c.cfg.HTTPClient, at: c.at, key: c.cfg.APIKey, headers: c.cfg.Headers}).Do(req)
+	if err == nil {
+		raw, err = io.ReadAll(res.Body)
+		err = errors.Join(err, res.Body.Close())
+	}
+	var list struct {
+		Data []struct{ ID string }
+	}
+	if err == nil && json.Unmarshal(bytes.TrimPrefix(raw, []byte("data: ")), &list) != nil {
+		err = &fault{kind: garbled}
+	}
+	if err != nil {
+		f := c.faultOf(ctx, err)
+		if f.status == http.StatusForbidden { // the key's fault: there is no model
+			f.status = http.StatusUnauthorized
+		}
+		return nil, c.final(f, "", 1, nil)
+	}
+	for _, m := range list.Data {
+		names = append(names, m.ID)
+	}
+	return names, nil
 }
 
 // idleConns is how many connections are kept for the next request; the

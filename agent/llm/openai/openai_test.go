@@ -632,3 +632,29 @@ func sent(t *testing.T, r llm.Request) []byte {
 	}
 	return body
 }
+
+func TestModelsOfAServer(t *testing.T) {
+	for _, tt := range []struct {
+		step served
+		want string
+		is   int // of the error
+	}{
+		{served{headers: map[string]string{"Content-Type": "application/json"}, body: `{"object":"list","data":[{"id":"b"},{"id":"a"}]}`}, "b a", 0},
+		{served{headers: map[string]string{"Content-Type": "application/json"}, body: `{"object":"list","data":[]}`}, "", 0},
+		{served{status: 401}, "", 401},
+		{served{status: 403}, "", 401},
+		{served{status: 404, body: "404 page not found"}, "", 404},
+		{served{body: "<html>login"}, "", -1},
+		{served{headers: map[string]string{"Content-Type": "application/json"}, body: `["a"]`}, "", -1},
+	} {
+		s, _ := server(t, tt.step)
+		names, err := Models(t.Context(), Config{BaseURL: s.URL, APIKey: key})
+		var e *llm.Error
+		if strings.Join(names, " ") != tt.want || (err != nil) != (tt.is != 0) || err != nil && (!errors.As(err, &e) || e.Status != max(tt.is, 0)) {
+			t.Errorf("%+v: %q %v", tt.step, names, err)
+		}
+	}
+	if _, err := Models(t.Context(), Config{BaseURL: "127.0.0.1:11434"}); err == nil || !strings.Contains(err.Error(), "isn't a URL") {
+		t.Error(err)
+	}
+}

@@ -95,7 +95,7 @@ func (c *Client) sayFault(f *fault, model string) string {
 	case f.kind == garbled:
 		return "The server " + c.at.host + " sent something that isn't a model's reply; check OPENAI_BASE_URL."
 	case f.kind == untranslated:
-		return "The model's server " + c.at.host + " doesn't turn the calls of " + model + " into tool calls; switch its parser for tool calls on (in vLLM --enable-auto-tool-choice and --tool-call-parser), or choose another model in OPENAI_MODEL."
+		return "The model's server " + c.at.host + " doesn't turn the calls of " + model + " into tool calls; switch its parser for tool calls on (in vLLM --enable-auto-tool-choice and --tool-call-parser), or set OPENAI_MODEL to another model."
 	case f.kind == filtered:
 		return "The content filter of " + c.at.host + " stopped the model's answer; rephrase your message or leave out the text that may have triggered it."
 	case f.kind == tooBig:
@@ -107,9 +107,9 @@ func (c *Client) sayFault(f *fault, model string) string {
 	case f.kind == untrusted:
 		return "The model's server " + c.at.host + " has a certificate that this machine doesn't trust; check OPENAI_BASE_URL and the system's certificates."
 	case errors.Is(f.cause, goopenai.ErrReasoningToolsRequireResponses):
-		return "The model " + model + " can call tools only through the Responses API; set COUNTERSIGN_MODEL_API to auto or responses, or choose another model in OPENAI_MODEL."
+		return "The model " + model + " can call tools only through the Responses API; set COUNTERSIGN_MODEL_API to auto or responses, or set OPENAI_MODEL to another model."
 	case f.kind == unsupported:
-		return "The model " + model + " isn't a chat model; choose another one in OPENAI_MODEL."
+		return "The model " + model + " isn't a chat model; set OPENAI_MODEL to another one."
 	}
 	return "The model's server " + c.at.host + " can't be reached; check OPENAI_BASE_URL and the network."
 }

@@ -39,13 +39,13 @@ type endpoint struct {
 
 // endpointOf reads OPENAI_BASE_URL. Its errors are sentences.
 func endpointOf(base string) (*endpoint, error) {
-	bad := errors.New("OPENAI_BASE_URL is not an address such as https://api.openai.com/v1; correct it")
+	bad := errors.New("OPENAI_BASE_URL isn't a URL; write it like https://api.openai.com/v1")
 	u, err := url.Parse(base)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Fragment != "" {
 		return nil, bad
 	}
 	if u.User != nil {
-		return nil, errors.New("OPENAI_BASE_URL holds a user or password; put the key into OPENAI_API_KEY instead")
+		return nil, errors.New("OPENAI_BASE_URL holds a user or password; leave them out, and set OPENAI_API_KEY")
 	}
 	e := &endpoint{host: u.Host, brand: brandOf(u)}
 	if u.RawQuery != "" || u.ForceQuery {
