@@ -37,9 +37,11 @@ func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	var interrupted atomic.Bool
+	var ended atomic.Int32
 	go func() {
-		interrupted.Store(<-signals == os.Interrupt)
+		if s, ok := (<-signals).(syscall.Signal); ok {
+			ended.Store(int32(s)) //nolint:gosec // a small number
+		}
 		cancel()
 		<-signals // a second one means now
 		os.Exit(130)
@@ -49,7 +51,7 @@ func main() {
 	}
 	cmd, err := root().ExecuteContextC(ctx)
 	cancel()
-	os.Exit(cli.Status(err, interrupted.Load(), cli.Page(cmd), os.Stderr))
+	os.Exit(cli.Status(err, int(ended.Load()), cli.Page(cmd), os.Stderr))
 }
 
 func root() *cobra.Command {

@@ -217,7 +217,7 @@ func audits(t *testing.T, in string, args ...string) (out string, code int, said
 	c.SetOut(&stdout)
 	c.SetErr(&stderr)
 	c.SetArgs(args)
-	code = cli.Status(c.ExecuteContext(t.Context()), false, "", &stderr)
+	code = cli.Status(c.ExecuteContext(t.Context()), 0, "", &stderr)
 	return stdout.String(), code, stderr.String()
 }
 

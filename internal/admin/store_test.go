@@ -39,7 +39,7 @@ func command(t *testing.T, args ...string) (out string, code int, said string) {
 	c.SetOut(&stdout)
 	c.SetErr(&stderr)
 	c.SetArgs(args)
-	code = cli.Status(c.ExecuteContext(t.Context()), false, "", &stderr)
+	code = cli.Status(c.ExecuteContext(t.Context()), 0, "", &stderr)
 	if n := strings.Count(stderr.String(), "\n"); n > 1 {
 		t.Errorf("%v: %d lines are said: %s", args, n, &stderr)
 	}

@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"countersign/internal/config"
 	"countersign/internal/edits"
@@ -34,22 +34,24 @@ func (e *ExitError) Error() string { return e.Say }
 func Exit(code int, say string) error { return &ExitError{code, say} }
 
 // Status prints the error as one line, and the document to read as another, and returns the exit status.
+// signal is the number of the one that ended the command, 0 for none.
 // page is the document of the command ("" for none); a key of the configuration may have another one.
-func Status(err error, interrupted bool, page string, w io.Writer) int {
+func Status(err error, signal int, page string, w io.Writer) int {
 	usage, isUsage := errors.AsType[*config.Error](err)
 	exit, isExit := errors.AsType[*ExitError](err)
 	if isUsage {
 		page = cmp.Or(usage.Page(), page)
 	}
-	if err != nil && err.Error() != "" && (!interrupted || !errors.Is(err, context.Canceled)) {
+	ended := signal != 0 && errors.Is(err, context.Canceled)
+	if err != nil && err.Error() != "" && !ended {
 		_, _ = fmt.Fprintln(w, words.Name()+": "+words.Named(strings.ReplaceAll(err.Error(), "\n", " ")))
 		if page != "" && !isExit {
 			_, _ = fmt.Fprintln(w, "Read more: "+words.Program()+" docs "+page)
 		}
 	}
 	switch {
-	case interrupted:
-		return 130
+	case ended || signal == int(syscall.SIGINT):
+		return 128 + signal
 	case err == nil:
 		return 0
 	case isUsage:
@@ -88,13 +90,10 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 	})
 	file := c.PersistentFlags().String("config", "", "the configuration file; default: what COUNTERSIGN_CONFIG names, or what init wrote")
 	c.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.Flags().Changed("config") {
-			return os.Setenv("COUNTERSIGN_CONFIG", *file)
-		}
 		if slices.Contains([]string{"init", "demo", "version", "help"}, cmd.Name()) { // they need none
 			return nil
 		}
-		return config.Locate()
+		return config.Locate(*file)
 	}
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(commands...)

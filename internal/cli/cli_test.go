@@ -14,21 +14,24 @@ import (
 
 func TestExitStatus(t *testing.T) {
 	for _, tc := range []struct {
-		rule        string
-		err         error
-		interrupted bool
-		want        int
-		prints      string
+		rule   string
+		err    error
+		signal int
+		want   int
+		prints string
 	}{
-		{"well", nil, false, 0, ""},
-		{"the thing failed", errors.New("no\nluck"), false, 1, "bot: no luck\n"},
-		{"usage", config.Errorf("say %s", "what"), false, 2, "bot: say what\n"},
-		{"wrapped usage", fmt.Errorf("start: %w", config.Errorf("say what")), false, 2, "bot: start: say what\n"},
-		{"interrupted", context.Canceled, true, 130, ""},
-		{"interrupted and well", nil, true, 130, ""},
+		{"well", nil, 0, 0, ""},
+		{"the thing failed", errors.New("no\nluck"), 0, 1, "bot: no luck\n"},
+		{"usage", config.Errorf("say %s", "what"), 0, 2, "bot: say what\n"},
+		{"wrapped usage", fmt.Errorf("start: %w", config.Errorf("say what")), 0, 2, "bot: start: say what\n"},
+		{"interrupted", context.Canceled, 2, 130, ""},
+		{"interrupted and well", nil, 2, 130, ""},
+		{"ended", fmt.Errorf("no answer: %w", context.Canceled), 15, 143, ""},
+		{"ended and well", nil, 15, 0, ""},
+		{"ended, and something failed", errors.New("no luck"), 15, 1, "bot: no luck\n"},
 	} {
 		var b strings.Builder
-		if got := Status(tc.err, tc.interrupted, "", &b); got != tc.want || b.String() != tc.prints {
+		if got := Status(tc.err, tc.signal, "", &b); got != tc.want || b.String() != tc.prints {
 			t.Errorf("%s: status %d, prints %q", tc.rule, got, b.String())
 		}
 	}
@@ -45,7 +48,7 @@ func TestAnErrorNamesItsDocumentBelow(t *testing.T) {
 		{Exit(125, "denied"), "bot: denied\n"},
 	} {
 		var b strings.Builder
-		Status(tc.err, false, "backup", &b)
+		Status(tc.err, 0, "backup", &b)
 		if b.String() != tc.want {
 			t.Errorf("%v: %q", tc.err, b.String())
 		}

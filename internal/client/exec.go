@@ -147,6 +147,9 @@ func (c *Client) exec(ctx context.Context, out, errs io.Writer, r client.Request
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
+		if errors.As(err, &maybe) {
+			_, _ = fmt.Fprintf(errs, "Ended before the bot answered: the command may have begun. %s calls lists it if it goes on.\n", words.Program())
+		}
 		return err
 	case errors.As(err, &maybe):
 		return cli.Exit(execUnknown, whole(err.Error()))

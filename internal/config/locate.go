@@ -2,6 +2,7 @@ package config
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -28,14 +29,18 @@ func UserDir() (string, error) {
 	return filepath.Join(dir, "countersign"), nil
 }
 
-// Locate is for a process whose COUNTERSIGN_CONFIG is not set: it takes the configuration of the
-// account, or for root that of the machine, if there is one, and sets those variables of the
-// file "environment" beside it that are not set yet.
-func Locate() error {
-	if os.Getenv("COUNTERSIGN_CONFIG") != "" {
+// Locate sets COUNTERSIGN_CONFIG where it isn't set: to the configuration of the account, or for root
+// that of the machine, if there is one. It also sets those variables of the file "environment" beside
+// it that are not set yet. A chosen file comes before all, with the variables beside it where
+// it is called as [FileName], or else with the same ones.
+func Locate(chosen string) error {
+	if chosen == "" && os.Getenv("COUNTERSIGN_CONFIG") != "" {
 		return nil
 	}
 	var dirs []string
+	if filepath.Base(chosen) == FileName {
+		dirs = append(dirs, filepath.Dir(chosen))
+	}
 	if dir, err := UserDir(); err == nil {
 		dirs = append(dirs, dir)
 	}
@@ -43,16 +48,23 @@ func Locate() error {
 		dirs = append(dirs, SystemDir)
 	}
 	for _, dir := range dirs {
-		file := filepath.Join(dir, FileName)
-		if st, err := os.Stat(file); err != nil || !st.Mode().IsRegular() {
+		file, variables := filepath.Join(dir, FileName), filepath.Join(dir, EnvironmentName)
+		there := file
+		if chosen != "" {
+			there = variables
+		}
+		if st, err := os.Stat(there); err != nil || !st.Mode().IsRegular() {
 			continue
 		}
-		if err := readVariables(filepath.Join(dir, EnvironmentName)); err != nil {
+		if err := readVariables(variables); err != nil {
 			return err
 		}
-		return os.Setenv("COUNTERSIGN_CONFIG", file)
+		return os.Setenv("COUNTERSIGN_CONFIG", cmp.Or(chosen, file))
 	}
-	return nil
+	if chosen == "" {
+		return nil
+	}
+	return os.Setenv("COUNTERSIGN_CONFIG", chosen)
 }
 
 // readVariables sets the variables of a file that are not set yet: NAME=VALUE on a line each, as

@@ -16,7 +16,7 @@ func TestTheSettingsOfTheAccountAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Locate(); err != nil || os.Getenv("COUNTERSIGN_CONFIG") != "" {
+	if err := Locate(""); err != nil || os.Getenv("COUNTERSIGN_CONFIG") != "" {
 		t.Fatalf("without any: %v", err)
 	}
 	dir := filepath.Join(home, "countersign")
@@ -30,18 +30,30 @@ func TestTheSettingsOfTheAccountAreFound(t *testing.T) {
 		}
 	}
 	t.Setenv("OPENAI_BASE_URL", "mine")
-	if err := Locate(); err != nil || os.Getenv("COUNTERSIGN_CONFIG") != file || os.Getenv("OPENAI_MODEL") != "m=1 x" || os.Getenv("OPENAI_BASE_URL") != "mine" {
+	if err := Locate(""); err != nil || os.Getenv("COUNTERSIGN_CONFIG") != file || os.Getenv("OPENAI_MODEL") != "m=1 x" || os.Getenv("OPENAI_BASE_URL") != "mine" {
 		t.Errorf("%v: %q %q %q", err, os.Getenv("COUNTERSIGN_CONFIG"), os.Getenv("OPENAI_MODEL"), os.Getenv("OPENAI_BASE_URL"))
 	}
 	t.Setenv("COUNTERSIGN_CONFIG", "other")
-	if err := Locate(); err != nil || os.Getenv("COUNTERSIGN_CONFIG") != "other" {
+	if err := Locate(""); err != nil || os.Getenv("COUNTERSIGN_CONFIG") != "other" {
 		t.Errorf("a chosen one: %v", err)
+	}
+	own := filepath.Join(t.TempDir(), FileName) // with variables beside it
+	if err := os.WriteFile(filepath.Join(filepath.Dir(own), EnvironmentName), []byte("OPENAI_MODEL=own\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for chosen, model := range map[string]string{own: "own", filepath.Join(filepath.Dir(own), "test.yaml"): "m=1 x"} {
+		if err := os.Unsetenv("OPENAI_MODEL"); err != nil {
+			t.Fatal(err)
+		}
+		if err := Locate(chosen); err != nil || os.Getenv("COUNTERSIGN_CONFIG") != chosen || os.Getenv("OPENAI_MODEL") != model {
+			t.Errorf("%s: %v, %q with the model %q", chosen, err, os.Getenv("COUNTERSIGN_CONFIG"), os.Getenv("OPENAI_MODEL"))
+		}
 	}
 	t.Setenv("COUNTERSIGN_CONFIG", "")
 	if err := os.Chmod(variables, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Locate(); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if err := Locate(""); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("secrets that others may read: %v", err)
 	}
 }
