@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -110,6 +111,33 @@ var pages = map[string]string{
 	"store": "store", "forget": "store", "threads": "command-line", "show": "command-line", "send": "command-line", "exec": "command-line", "request": "command-line", "calls": "command-line", "mcp": "other-agents", "hook": "agent-hooks",
 	"approvals": "command-line", "sessions": "command-line", "attach": "command-line", "replay": "command-line", "logs": "command-line",
 	"target": "signer", "signer": "signer", "witness": "witnesses", "tokens": "command-line", "logout": "command-line",
+}
+
+// groups are the parts of the list of commands.
+var groups = []struct{ title, commands string }{
+	{"Start:", "init run demo doctor config upgrade healthz version"},
+	{"Conversations and approvals:", "threads show send approvals exec request calls"},
+	{"Terminals:", "sessions attach replay"},
+	{"Sign-in:", "login logout tokens web"},
+	{"Agents and networks:", "mcp hook slack discord"},
+	{"Policy and tools:", "policy classify tools tool"},
+	{"Record and proof:", "logs audit export forget verify signer witness"},
+	{"Store:", "backup restore store"},
+	{"Help:", "docs completion help"},
+}
+
+// grouped puts the commands of the program into groups.
+func grouped(c *cobra.Command) {
+	for _, g := range groups {
+		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, sub := range c.Commands() {
+			if slices.Contains(strings.Fields(g.commands), sub.Name()) {
+				sub.GroupID = g.title
+			}
+		}
+	}
+	c.SetHelpCommandGroupID("Help:")
+	c.SetCompletionCommandGroupID("Help:")
 }
 
 // withExamples gives each command its examples and its document. path is of the commands above it.

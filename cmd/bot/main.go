@@ -65,6 +65,7 @@ func root() *cobra.Command {
 	)
 	c.AddCommand(client.Commands(version, operator)...)
 	withExamples(c, "")
+	grouped(c)
 	// Not cobra's own flag: that executes a template, for which the linker keeps the exported
 	// methods of everything.
 	asked := c.Flags().BoolP("version", "v", false, "print version, commit and Go version")

@@ -20,6 +20,9 @@ func TestEveryCommandHasADocument(t *testing.T) {
 	check = func(c *cobra.Command) {
 		for _, sub := range c.Commands() {
 			page := cli.Page(sub)
+			if sub.Parent() == c.Root() && sub.GroupID == "" {
+				t.Errorf("%s is in no group of the help", sub.CommandPath())
+			}
 			switch sub.Name() {
 			case "docs", "version", "help", "completion": // say all of it themselves
 				continue
