@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"countersign/adapters/chat"
 	"countersign/adapters/web"
 	"countersign/approvals/passkey"
 	"countersign/bot"
@@ -102,18 +105,13 @@ func withDocs(cmd *cobra.Command, o bot.Options) (bot.Options, error) {
 	return o, nil
 }
 
-// signInHint says how to get into the console: by a link for the first person who may decide
-// there.
+// signInHint says how to get into the console: by a link for who starts the bot.
 func signInHint(e config.Env, f config.File, base string) string {
-	name := ""
-	if r, err := rules.New(f); err == nil {
-		for _, n := range f.WebNames() {
-			if console.Role(r, n, nil) == web.Member {
-				name = n
-				break
-			}
-		}
+	var accounts []string
+	if u, err := user.Current(); err == nil {
+		accounts = []string{u.Username, os.Getenv("SUDO_USER")}
 	}
+	name := whoStarts(f, accounts)
 	if name == "" {
 		return "Nobody can sign in to the console: add a name under groups.GROUP.web in the configuration, then run bot login NAME."
 	}
@@ -121,7 +119,30 @@ func signInHint(e config.Env, f config.File, base string) string {
 	if err != nil {
 		return "To sign in to the console: bot login " + name
 	}
-	return "Sign in as " + name + " (works once, for ten minutes; bot login NAME makes another): " + link
+	return "Sign in as " + name + " (works once, for ten minutes; for somebody else: bot login NAME): " + link
+}
+
+// whoStarts is the member of the console who is called as one of the accounts, or else the first member, where those
+// who may break the glass come last; "" is nobody.
+func whoStarts(f config.File, accounts []string) string {
+	r, err := rules.New(f)
+	if err != nil {
+		return ""
+	}
+	name, last := "", ""
+	for _, n := range f.WebNames() {
+		local, _, _ := strings.Cut(n, "@")
+		switch {
+		case console.Role(r, n, nil) != web.Member:
+		case slices.Contains(accounts, n) || slices.Contains(accounts, local):
+			return n
+		case r.Policy.Eligible(f.Policy.BreakGlass, chat.User{ID: chat.UserID("web:" + n)}, nil):
+			last = cmp.Or(last, n)
+		default:
+			name = cmp.Or(name, n)
+		}
+	}
+	return cmp.Or(name, last)
 }
 
 // signInLink makes a link that works once. base is where people reach the console.

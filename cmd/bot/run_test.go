@@ -1,0 +1,32 @@
+package main
+
+import (
+	"testing"
+
+	"countersign/approvals/policy"
+	"countersign/internal/config"
+)
+
+func TestTheLinkOfRunIsForWhoStartsIt(t *testing.T) {
+	f := config.Defaults()
+	f.Groups = map[string]policy.Group{"leads": {Web: []string{"dora"}}, "oncall": {Web: []string{"alice", "bob@example.com"}}, "viewers": {Web: []string{"vera"}}}
+	f.Web.Viewers, f.Policy.BreakGlass = []string{"viewers"}, policy.Groups{"leads"}
+	for _, tc := range []struct {
+		accounts []string
+		want     string
+	}{
+		{[]string{"root", ""}, "alice"},
+		{[]string{"root", "bob"}, "bob@example.com"},
+		{[]string{"dora", ""}, "dora"},
+		{[]string{"vera", ""}, "alice"},
+	} {
+		if got := whoStarts(f, tc.accounts); got != tc.want {
+			t.Errorf("%q: a link for %q, want %q", tc.accounts, got, tc.want)
+		}
+	}
+	f.Groups = map[string]policy.Group{"leads": {Web: []string{"dora"}}}
+	f.Web.Viewers = nil
+	if got := whoStarts(f, nil); got != "dora" {
+		t.Errorf("with nobody else: %q", got)
+	}
+}
