@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strings"
 	"time"
 
 	"countersign/alerts"
@@ -58,9 +59,21 @@ func (b *Bot) reload(ctx context.Context) {
 	b.redactor.Learn(b.env.Secrets(f)...) // of files that were written anew
 	b.toolbox.Reread()
 	b.log.Info("the configuration was reloaded", "policy", next.Policy.Hash()[:12], "before", old.Policy.Hash()[:12])
-	if !reflect.DeepEqual(fixed(old.File), fixed(f)) {
-		b.log.Warn("the configuration also changed where only a restart takes it over: agent, targets, tools, tmux, limits, keep or web")
+	if names := sections(fixed(old.File), fixed(f)); len(names) > 0 {
+		b.log.Warn("some changes of the configuration need a restart", "sections", strings.Join(names, ", "))
 	}
+}
+
+// sections are the names of those in which two files differ.
+func sections(a, b config.File) (names []string) {
+	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
+	for i := range x.NumField() {
+		if !reflect.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			name, _, _ := strings.Cut(x.Type().Field(i).Tag.Get("yaml"), ",")
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // fixed is a file without what a reload takes over.
