@@ -124,6 +124,8 @@ type Site struct {
 	Wake  func(thread string)
 	Rules func() *rules.Rules // those in force
 	Log   *slog.Logger
+	// Records are those of threads.
+	Records desk.Records
 }
 
 // Chores are done beside the bot.
@@ -387,7 +389,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		b.console.Recordings = &b.recordings
 	}
 	if o.Chores != nil {
-		b.chores = o.Chores(Site{DB: b.db, Key: b.key, Clean: redact.New(b.env.Secrets(b.file)...).RedactCommand, Wake: b.outbox.Sender.Wake, Log: b.log})
+		b.chores = o.Chores(Site{DB: b.db, Key: b.key, Clean: redact.New(b.env.Secrets(b.file)...).RedactCommand, Wake: b.outbox.Sender.Wake, Log: b.log, Records: records})
 	}
 	if o.Networks {
 		return b.networks.Open(commands)

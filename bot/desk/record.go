@@ -38,7 +38,7 @@ func (r Records) Incident(ctx context.Context, thread chat.ThreadID) (inc report
 }
 
 // exported is how much the archive of the word "export" holds: it waits in the store until it
-// is posted. `bot export` writes all of it.
+// is posted. `countersign export` writes all of it.
 const exported = 4 << 20
 
 // Record answers the chat words "timeline" and "export".

@@ -125,7 +125,7 @@ func sayCannotOpen(workflow string) string {
 // sayExport says what the archive is, and how to get all of it.
 func sayExport(thread string) string {
 	return "This thread's record without secrets. Its README.txt says what it contains, how to verify it and what didn't fit. " +
-		"`countersign export " + thread + "` writes all of it, on the bot's machine while the bot is stopped."
+		"On the bot's machine, `countersign export " + thread + "` writes all of it."
 }
 
 // sayNoChange answers the undo of a change that is not there.

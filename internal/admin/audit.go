@@ -42,6 +42,7 @@ import (
 	"countersign/approvals/audit"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/store/keyring"
 	"countersign/store/outbox"
 	"countersign/witness/cosign"
 )
@@ -317,7 +318,7 @@ func ExportAudit(ctx context.Context, out io.Writer, x AuditExport) error {
 		if x.Thread != "" {
 			q.Set("thread", x.Thread)
 		}
-		return fetch(ctx, e, x.URL, q, out)
+		return fetch(ctx, e, x.URL, exportPath, q, out)
 	}
 	if err != nil {
 		return err
@@ -342,7 +343,7 @@ func (v *verification) store(ctx context.Context, base string) error {
 	db, err := storage.OpenExisting(ctx, e)
 	if errors.Is(err, store.ErrLocked) {
 		r, w := io.Pipe()
-		go func() { _ = w.CloseWithError(fetch(ctx, e, base, url.Values{"exact": {"1"}}, w)) }()
+		go func() { _ = w.CloseWithError(fetch(ctx, e, base, exportPath, url.Values{"exact": {"1"}}, w)) }()
 		defer func() { _ = r.Close() }()
 		return v.export(ctx, r)
 	}
@@ -474,20 +475,23 @@ func auditCode(key []byte, now time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(signCode(key, body))
 }
 
-// fetch copies the export of the running bot to w. An error after some bytes means
+// fetch copies what the running bot exports at a path to w. An error after some bytes means
 // that they cannot be trusted.
-func fetch(ctx context.Context, e config.Env, base string, q url.Values, w io.Writer) error {
+func fetch(ctx context.Context, e config.Env, base, path string, q url.Values, w io.Writer) error {
 	key, err := os.ReadFile(filepath.Join(e.DataDir, "web.key"))
 	if err != nil || len(key) != 32 {
 		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the "+
 			"bot, or run this as its user", e.DataDir)
+	}
+	if path == recordPath {
+		key = keyring.Derive(key, recordKey)
 	}
 	if base == "" {
 		base = address.URL(e)
 	}
 	away := fmt.Sprintf("the store in %s is in use by a running bot, and no bot answers at %s; name its address with --url, or stop it", e.DataDir, base)
 	code := auditCode(key, time.Now())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+exportPath+"?"+q.Encode(), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+path+"?"+q.Encode(), http.NoBody)
 	if err != nil {
 		return config.Errorf("--url is %q, which is no address; use one such as http://%s", base, address.Default)
 	}
@@ -501,6 +505,9 @@ func fetch(ctx context.Context, e config.Env, base string, q url.Values, w io.Wr
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		said, _ := io.ReadAll(io.LimitReader(res.Body, 512))
+		if res.StatusCode == http.StatusNotFound && path == recordPath {
+			return errors.New(words.Printable(strings.TrimSpace(string(said))))
+		}
 		return fmt.Errorf("the running bot at %s does not export (HTTP %d: %s); name its address with --url, or stop it and try again", base,
 			res.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(said)), "?"))
 	}
@@ -520,6 +527,7 @@ type exporter struct {
 	db     store.DB
 	key    []byte
 	redact func(string) string
+	write  func(ctx context.Context, out io.Writer, q url.Values) error
 	now    func() time.Time
 	log    *slog.Logger
 
@@ -534,7 +542,23 @@ func auditHandler(s bot.Site) http.Handler {
 }
 
 func newExporter(db store.DB, key []byte, clean func(string) string, log *slog.Logger) *exporter {
-	return &exporter{db: db, key: key, redact: clean, now: time.Now, log: log, used: map[string]time.Time{}}
+	x := &exporter{db: db, key: key, redact: clean, now: time.Now, log: log, used: map[string]time.Time{}}
+	x.write = x.record
+	return x
+}
+
+// record writes the record of decisions.
+func (x *exporter) record(ctx context.Context, out io.Writer, q url.Values) (err error) {
+	o := audit.ExportOptions{Now: x.now(), Thread: q.Get("thread"), Redact: x.redact}
+	if q.Get("exact") != "" {
+		o.Redact = nil // for verifying: what is stored was redacted once
+	}
+	if s := q.Get("since"); s != "" {
+		if o.Since, err = time.Parse(time.RFC3339Nano, s); err != nil {
+			return err
+		}
+	}
+	return audit.Export(ctx, x.db, out, o)
 }
 
 // redeem reports whether a code is good, and uses it up.
@@ -581,38 +605,29 @@ func (x *exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "use GET", http.StatusMethodNotAllowed)
 		return
 	case !isLocal(r) || !ok || !x.redeem(code):
-		http.Error(w, "this is for bot audit export on the bot's own machine, with its data directory", http.StatusForbidden)
+		http.Error(w, "this is for commands on the bot's own machine, with its data directory", http.StatusForbidden)
 		return
 	case !x.busy.TryLock():
 		http.Error(w, "another export is under way; try again when it has ended", http.StatusTooManyRequests)
 		return
 	}
 	defer x.busy.Unlock()
-	o := audit.ExportOptions{Now: x.now(), Thread: r.URL.Query().Get("thread"), Redact: x.redact}
-	if r.URL.Query().Get("exact") != "" {
-		o.Redact = nil // for verifying: what is stored was redacted once
-	}
-	if s := r.URL.Query().Get("since"); s != "" {
-		at, err := time.Parse(time.RFC3339Nano, s)
-		if err != nil {
-			http.Error(w, "since is no time", http.StatusBadRequest)
-			return
-		}
-		o.Since = at
-	}
-	w.Header().Set("Content-Type", "application/jsonl")
+	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Trailer", proofTrailer)
 	out := &hashWriter{w: w, proof: auditMAC(x.key, "proof")}
 	_, _ = io.WriteString(out.proof, code+"\x00")
-	if err := audit.Export(r.Context(), x.db, out, o); err != nil {
-		if r.Context().Err() == nil {
-			x.log.Error("the audit record could not be exported", "error", err)
+	if err := x.write(r.Context(), out, r.URL.Query()); err != nil {
+		status := http.StatusInternalServerError
+		if errors.Is(err, errNoThread) {
+			status = http.StatusNotFound
+		} else if r.Context().Err() == nil {
+			x.log.Error("it could not be exported", "path", r.URL.Path, "error", err)
 		}
 		if !out.began {
 			w.Header().Del("Trailer")
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			http.Error(w, err.Error(), status)
 			return
 		}
 		panic(http.ErrAbortHandler) // so that the reader sees a cut answer

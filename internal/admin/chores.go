@@ -24,7 +24,7 @@ func Chores(f config.File) func(bot.Site) bot.Chores {
 				a.cfg.Log = u.Host
 			}
 		}
-		handlers := map[string]http.Handler{exportPath: auditHandler(s), backupPath: backupHandler(s), forgetPath: forgetHandler(s)}
+		handlers := map[string]http.Handler{exportPath: auditHandler(s), backupPath: backupHandler(s), forgetPath: forgetHandler(s), recordPath: recordHandler(s)}
 		if len(f.Audit.Witnesses) > 0 {
 			handlers[LogPath] = a.logHandler()
 		}

@@ -87,7 +87,7 @@ func (p *replay) run(ctx context.Context, e config.Env, base string, warn io.Wri
 	if errors.Is(err, store.ErrLocked) {
 		r, w := io.Pipe()
 		go func() {
-			_ = w.CloseWithError(fetch(ctx, e, base, url.Values{"since": {p.since.Format(time.RFC3339Nano)}}, w))
+			_ = w.CloseWithError(fetch(ctx, e, base, exportPath, url.Values{"since": {p.since.Format(time.RFC3339Nano)}}, w))
 		}()
 		defer func() { _ = r.Close() }()
 		fault := func(f audit.Fault) { _, _ = fmt.Fprintln(warn, "warning:", f) }
