@@ -185,6 +185,20 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 	if last := a.told[len(a.told)-1]; last.Text != "run high-load" {
 		t.Errorf("the agent was told %+v", last)
 	}
+	env := "prod"
+	c.Runbooks.Production = func(context.Context, chat.ThreadID) (string, string) { return "web-1", env }
+	for _, tc := range []struct{ env, words, want string }{
+		{"prod", "high-load", "`high-load` would run on **web-1** (prod). To start it there, add `on=web-1`"},
+		{"prod", "high-load on=web-2", "would run on **web-1** (prod)"},
+		{"prod", "high-load on=web-1", ""},
+		{"", "high-load", ""},
+		{"", "high-load on=web-2", "would run on **web-1**. To start"},
+	} {
+		env = tc.env
+		if _, text, err := c.Run(t.Context(), chat.Inquiry{ID: "e3", From: alice, Within: "web:1"}, tc.words); err != nil || !strings.Contains(text, tc.want) || (text == "") != (tc.want == "") {
+			t.Errorf("%s in %q: %q %v", tc.words, tc.env, text, err)
+		}
+	}
 }
 
 // TestNobodyIsToldOfPlacesThatTheyAreNotIn: of other channels and of others' direct messages, somebody is told what they may

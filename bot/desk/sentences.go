@@ -147,6 +147,15 @@ func sayNotStarted(name string, err error) string {
 	return "I didn't start `" + name + "`: " + err.Error()
 }
 
+// sayRunsOn asks for the target of a runbook, env is the target's if it is production.
+func sayRunsOn(name, target, env string) string {
+	where := "**" + target + "**"
+	if env != "" {
+		where += " (" + env + ")"
+	}
+	return "`" + name + "` would run on " + where + ". To start it there, add `on=" + target + "`. For another target, say `use NAME` first."
+}
+
 // sayNotChosen says that a target didn't become the thread's own, so nothing ran there.
 func sayNotChosen(target string, err error) string {
 	return fmt.Sprintf("I can't go to %s now (%v), so nothing ran. Try again.", target, err)
