@@ -48,6 +48,9 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	return a.scribe.Edit(ctx, t, m, p)
 }
 
+// JoinsLog implements chat.LogJoiner.
+func (a *Adapter) JoinsLog() {}
+
 // ShowProgress implements chat.ProgressShower.
 func (a *Adapter) ShowProgress(ctx context.Context, t chat.ThreadID, p chat.Progress) {
 	a.scribe.ShowProgress(ctx, t, p)

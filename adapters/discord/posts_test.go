@@ -121,6 +121,24 @@ func TestAPostIsMadeOnce(t *testing.T) {
 	})
 }
 
+func TestLinesOfTheLogComeTogether(t *testing.T) {
+	t.Parallel()
+	s := play(t, full())
+	th := s.begun()
+	_, channel := split(th)
+	p := line("a", "one")
+	p.Also = []chat.Post{line("b", "two"), line("c", "three")}
+	first := s.post(th, p)
+	same(t, "the thread", s.shows(channel), []string{"one\n\ntwo\n\nthree"})
+	s.restart()
+	s.Advance(time.Hour)
+	p.Also = append(p.Also, line("d", "four"))
+	if again := s.post(th, p); again != first {
+		t.Errorf("the line is in %s and was in %s", again, first)
+	}
+	same(t, "the thread after a crash", s.shows(channel), []string{"one\n\ntwo\n\nthree", "four"})
+}
+
 func TestArchivedThreads(t *testing.T) {
 	t.Parallel()
 	s := play(t, full())

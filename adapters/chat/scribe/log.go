@@ -105,13 +105,19 @@ func (s *Scribe[M, P]) renew(ctx context.Context, th *thread[P], change func(*wo
 
 // postLog adds a post to the log.
 func (s *Scribe[M, P]) postLog(ctx context.Context, th *thread[P], p chat.Post) (Ref, error) {
+	alone := p
+	alone.Also = nil
 	l := &worklog{}
-	l.putPost(p)
+	l.putPost(alone)
 	m, ok := s.line(th, l)
 	if ok && th.log == nil {
 		if id := th.page.ClaimLine(m); id != "" {
-			return th.logged(p, s.ref(th, id)), nil
+			return th.logged(alone, s.ref(th, id)), s.postAlso(ctx, th, p)
 		}
+	}
+	if len(p.Also) > 0 {
+		l.putPost(p)
+		m, ok = s.line(th, l)
 	}
 	if th.log != nil {
 		r, done, err := s.addToLog(ctx, th, p)
@@ -120,9 +126,7 @@ func (s *Scribe[M, P]) postLog(ctx context.Context, th *thread[P], p chat.Post) 
 		}
 	}
 	if !ok && len(p.Also) > 0 { // not in one message
-		first := p
-		first.Also = nil
-		r, err := s.postLog(ctx, th, first)
+		r, err := s.postLog(ctx, th, alone)
 		if err == nil {
 			err = s.postAlso(ctx, th, p)
 		}
