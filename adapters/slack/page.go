@@ -205,10 +205,13 @@ func (p *page) ParseRef(m chat.MessageRef) (scribe.Ref, error) {
 func (*page) Refused(err error) bool { return said(err) != "" }
 
 // Fresh implements scribe.Page: the store didn't know of the thread when it was begun here. Another
-// replica may have it since, and takes a while to be given up.
+// replica may have it since, and takes a while to be given up. Or this one is the first that works in it,
+// wherever its first message was heard.
 func (p *page) Fresh(shared bool) bool {
-	at := p.begun.Load()
-	return at != nil && !shared && (p.a.cfg.Turn == nil || time.Since(*at) < p.a.times.show.Idle)
+	if at := p.begun.Load(); at != nil && !shared && (p.a.cfg.Turn == nil || time.Since(*at) < p.a.times.show.Idle) {
+		return true
+	}
+	return !shared && p.a.cfg.First != nil && p.a.cfg.First(p.a.context(), p.th.id())
 }
 
 // begins notes that whatever this process writes in the thread is the first of ours.

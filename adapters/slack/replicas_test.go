@@ -307,6 +307,22 @@ func TestReplicasHear(t *testing.T) {
 		a.end()
 		b.until("it connects", func() bool { return b.State() == "connected" })
 	})
+	t.Run("one that is the first to work in a thread doesn't look it up, whoever heard of it", func(t *testing.T) {
+		t.Parallel()
+		_, rs := replicas(t, slackfake.Config{}, "a", "b")
+		a, b := rs[0].begin(), rs[1]
+		th := a.begun()
+		b.cfg.First = func(_ context.Context, t chat.ThreadID) bool { return t == th }
+		b.Adapter = adapter(t, b.cfg)
+		b.Hurry(100 * time.Millisecond)
+		b.begin()
+		b.posts(th, chat.Post{Key: "a", Text: "one"})
+		for _, c := range b.server.Calls() {
+			if c.Method == "conversations.replies" && c.Args.Get("include_all_metadata") == "1" {
+				t.Errorf("it was looked up: %v", c.Args)
+			}
+		}
+	})
 	t.Run("a bot alone for which Slack has no connection left says why", func(t *testing.T) {
 		t.Parallel()
 		_, rs := replicas(t, slackfake.Config{}, "a")

@@ -77,6 +77,9 @@ type Config struct {
 	// must show nothing there now. It is asked right before each call that people see,
 	// so it should cost no more than a look at the store. nil: nobody else posts.
 	Turn func(ctx context.Context, t chat.ThreadID) (n uint64, mine bool, err error)
+	// First reports whether this process is the first that works in a thread, so that nothing of the bot's stands in it;
+	// nil where nobody knows.
+	First func(ctx context.Context, t chat.ThreadID) bool
 	// Deaf and SetDeaf keep when a message was found that no connection of any replica
 	// had brought: every replica connects again then. nil: the finder alone does.
 	Deaf    func(ctx context.Context) (time.Time, error)

@@ -143,7 +143,7 @@ func (n *Networks) openSlack(desk chat.Desk) error {
 		},
 		Moved: n.moved, SetMoved: n.setMoved,
 		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Active(ctx, n.DB, "slack:") },
-		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), Peers: peers, Deaf: deaf.at, SetDeaf: deaf.set, Log: n.Log.With("network", "slack"), Now: time.Now,
+		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), First: n.Replicas.First(), Peers: peers, Deaf: deaf.at, SetDeaf: deaf.set, Log: n.Log.With("network", "slack"), Now: time.Now,
 	})
 	if err != nil {
 		return config.Errorf("%v", err)

@@ -212,6 +212,20 @@ func (r *Member) Turn() func(ctx context.Context, t chat.ThreadID) (n uint64, mi
 	}
 }
 
+// First reports whether this process is the first that works in a thread, nil where it is alone.
+func (r *Member) First() func(ctx context.Context, t chat.ThreadID) bool {
+	if r.db == nil {
+		return nil
+	}
+	return func(ctx context.Context, t chat.ThreadID) (first bool) {
+		err := r.db.View(ctx, func(tx store.Tx) error {
+			first = queue.First(tx, string(t), r.Name())
+			return nil
+		})
+		return err == nil && first
+	}
+}
+
 // Driver is this process's name among those that type into terminals; "" where it is
 // alone.
 func (r *Member) Driver() string {

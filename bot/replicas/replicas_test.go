@@ -13,7 +13,7 @@ import (
 func TestAloneItIsAllReplicas(t *testing.T) {
 	db := mem.Open()
 	m := Alone("ops", 7, db)
-	if m.Name() != "ops/7" || m.Shared() || m.Driver() != "" || m.Network() != nil || m.Turn() != nil {
+	if m.Name() != "ops/7" || m.Shared() || m.Driver() != "" || m.Network() != nil || m.Turn() != nil || m.First() != nil {
 		t.Errorf("%s, shared %v, driver %q", m.Name(), m.Shared(), m.Driver())
 	}
 	if m.Elsewhere(t.Context(), "web:1") {

@@ -354,6 +354,12 @@ func Claim(tx store.Tx, thread, owner string, alive func(owner string) bool) (Fe
 	return Fence{Thread: thread, Owner: owner, Epoch: t.Epoch}, true
 }
 
+// First reports whether owner has a thread that nobody had before.
+func First(tx store.Tx, thread, owner string) bool {
+	t, _ := store.Load[threadRow](tx, threadKey(thread))
+	return t.Owner == owner && t.Epoch == 1
+}
+
 // Check returns [ErrFenced] if the claim no longer holds. Every transaction in which an
 // owner writes for its thread must begin with it.
 func (f Fence) Check(tx store.Tx) error {

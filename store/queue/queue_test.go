@@ -115,3 +115,22 @@ func TestDamagedRowsAreReported(t *testing.T) {
 		})
 	}
 }
+
+func TestTheFirstOwnerIsFirstUntilAnotherClaim(t *testing.T) {
+	err := mem.Open().Update(t.Context(), func(tx store.Tx) error {
+		nobody := func(string) bool { return false }
+		if queue.First(tx, "t", "a") {
+			t.Error("before any claim")
+		}
+		if _, ok := queue.Claim(tx, "t", "a", nobody); !ok || !queue.First(tx, "t", "a") || queue.First(tx, "t", "b") {
+			t.Error("after the first claim")
+		}
+		if _, ok := queue.Claim(tx, "t", "b", nobody); !ok || queue.First(tx, "t", "a") || queue.First(tx, "t", "b") {
+			t.Error("after another one")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
