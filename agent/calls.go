@@ -183,6 +183,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	p := approvals.Request{
 		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.madeBy(), Caller: s.caller(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated,
 		Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
+		Undoes: plan.Undoes,
 	}
 	if s.own() && !s.turn.reply.Claimed { // nobody made a claim about it
 		p.Claim = approvals.Claim{}

@@ -77,7 +77,7 @@ func TestFromAnHTTPRequestToAThread(t *testing.T) {
 		from, to string // what becomes of the firing example at its end
 		root     []string
 	}{
-		{notice.Alertmanager, `"status": "firing"`, `"status": "resolved"`, []string{"Queries take longer than 2 s", "- Source: Alertmanager", "- Alerts: 1 firing, 1 resolved, 3 more that were not sent", "- team: db", "<http://alertmanager.example.com:9093>", "2024-05-01 10:01 UTC"}},
+		{notice.Alertmanager, `"status": "firing"`, `"status": "resolved"`, []string{"Queries take longer than 2 s", "- Source: Alertmanager", "- Runbook: <https://runbooks.example.com/latency>", "- Alerts: 1 firing, 1 resolved, 3 more that were not sent", "- team: db", "<http://alertmanager.example.com:9093>", "2024-05-01 10:01 UTC"}},
 		{notice.Grafana, `"status": "firing"`, `"status": "resolved"`, []string{"- Source: Grafana", "- Alerts: 2 firing", "- team: blue", "High memory usage"}},
 		{notice.PagerDuty, "incident.triggered", "incident.resolved", []string{"A little bump in the road", "- Source: PagerDuty", "- urgency: high", "<https://acme.pagerduty.com/incidents/PGR0VU2>"}},
 		{notice.Generic, `"status": "firing"`, `"status": "resolved"`, []string{`The backup of db1 failed`, "- severity: warning", "> exit code 1"}},

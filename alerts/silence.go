@@ -18,6 +18,7 @@ type Problem struct {
 	Source string // "" for a list
 	// Severity is what the sender calls it, such as "critical"; "" is not said.
 	Severity string
+	Runbook  string // an address of the web, "" if none is named
 	Firing   bool
 	Since    time.Time
 	Heard    time.Time     // the last notice
@@ -45,6 +46,7 @@ func (in *Intake) Problems(ctx context.Context) ([]Problem, error) {
 			if !g.isList() {
 				p.Source = g.Last.Notice.Source.Name()
 				p.Severity = cmp.Or(g.Last.Notice.Labels["severity"], g.Last.Notice.Labels["priority"])
+				p.Runbook = g.Last.Notice.Runbook()
 			}
 			if g.Quiet.After(now) {
 				p.Quiet, p.QuietBy = g.Quiet, g.QuietBy

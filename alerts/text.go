@@ -123,6 +123,10 @@ func (g *group) face() string {
 		p.add("- From " + clock(g.since()) + " to " + clock(g.Ended) + ", " + span(g.Ended.Sub(g.since())) + "\n")
 	}
 	p.add(g.silence())
+	runbook := n.Runbook()
+	if runbook != "" {
+		p.add("- Runbook: <" + runbook + ">\n")
+	}
 	if len(n.Alerts) > 0 || n.More > 0 {
 		p.add("- Alerts: " + counts(e) + "\n")
 	}
@@ -140,6 +144,9 @@ func (g *group) face() string {
 	if text := told(n); text != "" {
 		quote := []string{""}
 		for l := range strings.SplitSeq(cut(text, textRoom), "\n") {
+			if runbook != "" && strings.HasPrefix(l, "Runbook: ") {
+				continue // it stands above, as a link
+			}
 			if l = escaped(l, textRoom); l != "" && len(quote) <= shownText {
 				quote = append(quote, "> "+l)
 			}

@@ -57,6 +57,8 @@ func (Ledger) ForgetPerson(tx store.Tx, id ID, who chat.UserID) (r Record, ok bo
 	remove(r.Trial.By, &r.Trial.By.Name)
 	remove(r.Review.By, &r.Review.By.Name, &r.Review.Note)
 	remove(r.By, &r.By.Name, &r.Reason)
+	remove(r.Undoes.By, &r.Undoes.By.Name)
+	remove(r.UndoneBy, &r.UndoneBy.Name)
 	for i := range r.Votes {
 		remove(r.Votes[i].User, &r.Votes[i].User.Name, &r.Votes[i].Reason)
 	}

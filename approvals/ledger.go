@@ -441,6 +441,19 @@ func (Ledger) Finish(tx store.Tx, id ID, o Outcome, now time.Time) (Record, bool
 	return end(tx, id, Done, now, func(r *Record) { r.Outcome = o })
 }
 
+// Undone notes who had a change taken back, or, with nobody, that it is in place again.
+func (Ledger) Undone(tx store.Tx, id ID, by chat.User, now time.Time) (r Record, ok bool) {
+	if r, ok = store.Load[Record](tx, recordKey(id)); !ok || r.State != Done || (by.ID == "") == r.UndoneAt.IsZero() {
+		return r, false
+	}
+	r.UndoneBy, r.UndoneAt = by, now
+	if by.ID == "" {
+		r.UndoneAt = time.Time{}
+	}
+	save(tx, r)
+	return r, true
+}
+
 // Lost records that the outcome is unknown.
 func (Ledger) Lost(tx store.Tx, id ID, now time.Time) (Record, bool) {
 	return end(tx, id, OutcomeUnknown, now, func(*Record) {})

@@ -56,12 +56,24 @@ type Record struct {
 	// Trial says that the change undoes itself unless somebody keeps it.
 	Trial Trial  `json:"trial,omitzero"`
 	Taint string `json:"taint,omitempty"`
+	// Undoes is the change that this one takes back. UndoneBy asked for the one that took this one back.
+	Undoes   Undoes    `json:"undoes,omitzero"`
+	UndoneBy chat.User `json:"undone_by,omitzero"`
+	UndoneAt time.Time `json:"undone_at,omitzero"`
 	// Place is where it runs, in the operator's words.
 	Place Place `json:"place,omitzero"`
 	// Steps are, for an approved plan, the requests of its steps, as far as they were made.
 	Steps []ID `json:"steps,omitempty"`
 	// Leaves are the hashes of members, by name, as they were before a person was forgotten.
 	Leaves map[string]string `json:"leaves,omitempty"`
+}
+
+// Undoes is a change that a request takes back: what it did, and who approved it when.
+type Undoes struct {
+	ID   ID        `json:"id,omitempty"`
+	Deed string    `json:"deed,omitempty"`
+	By   chat.User `json:"by,omitzero"`
+	At   time.Time `json:"at,omitzero"`
 }
 
 // Place is a target in the operator's words, for people.

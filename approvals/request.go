@@ -29,6 +29,8 @@ type Request struct {
 	Taint   string
 	// Interrupt says that the keys only interrupt the thread's own running command.
 	Interrupt bool
+	// Undoes is the request whose change this one takes back, "" if none.
+	Undoes ID
 	// Revision counts how often people edited the call. If its command was edited, By is the
 	// last editor and Claim is empty, because the model wrote a different text.
 	Revision int

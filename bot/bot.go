@@ -387,7 +387,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if o.Pages != nil {
 		pages = append(pages, o.Pages(Site{DB: b.db, Log: b.log, Rules: b.rules.Load})...)
 	}
-	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last, b.problems)
+	home := desk.NewHome(commands, b.gate, b.outbox.Last, b.problems)
 	b.console = console.Config{
 		Desk: home, Lists: desk.NewLists(home, b.redactor.RedactCommand, pages...),
 		File: b.env.Config, DataDir: b.env.DataDir, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Calls: b.calls, Redact: b.redactor.Redact, Tell: b.tell, Log: b.log,

@@ -21,7 +21,7 @@ func newOnCall(f config.File, db store.DB, now func() time.Time, b *Bot) (*oncal
 	}
 	c := oncall.Config{DB: db, Now: now, Log: b.log.With("part", "oncall"), Sources: sources}
 	c.Changed = func(ctx context.Context) {
-		if err := b.gate.Relieve(ctx); err != nil {
+		if err := b.gate.Relieve(ctx, false); err != nil {
 			b.log.WarnContext(ctx, "cards can't show who is on call now", "error", err)
 		}
 	}

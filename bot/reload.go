@@ -46,6 +46,9 @@ func (b *Bot) reload(ctx context.Context) {
 		b.log.Error("the configuration was not reloaded; the old one stays", "error", err)
 		return
 	}
+	if err := b.gate.Relieve(ctx, true); err != nil {
+		b.log.Warn("open cards can't show the rules as they are now", "error", err)
+	}
 	if b.web != nil {
 		if err := b.web.Recheck(ctx); err != nil {
 			b.log.Error("sessions of people who are out could not be ended; each request still refuses them", "error", err)

@@ -116,6 +116,8 @@ type Plan struct {
 	// Undoable means that running it notes how it can be undone, and sets the timer of a change that was
 	// approved to undo itself. Without it no such approval may be used.
 	Undoable bool
+	// Undoes is the request whose change the call takes back, "" if it takes none back.
+	Undoes approvals.ID
 	// Nested, if set, means that the conversation itself does the call, as nested work, whose
 	// result is the call's result. Running the plan is an error.
 	Nested *Nested

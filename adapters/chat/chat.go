@@ -72,6 +72,14 @@ type User struct {
 	Ungrouped string `json:"-"`
 }
 
+// Has is "NAME has", or "You have" for somebody who is called you, as in the demo.
+func Has(name string) string {
+	if name == "you" {
+		return "You have"
+	}
+	return name + " has"
+}
+
 // File is a text file that came with a message, or that goes with a post.
 type File struct {
 	Name string `json:"name"`
@@ -495,6 +503,7 @@ type Firing struct {
 	Title    string    `json:"title"`
 	Severity string    `json:"severity,omitempty"` // in the sender's words
 	Source   string    `json:"source,omitempty"`
+	Runbook  string    `json:"runbook,omitempty"` // an address of the web
 	Since    time.Time `json:"since"`
 	Thread   ThreadID  `json:"thread,omitempty"` // where the person may read it
 	Silenced bool      `json:"silenced,omitempty"`

@@ -342,6 +342,20 @@ func cut(s string, limit int) string {
 	return s[:at] + more
 }
 
+// Runbook returns the address of the runbook that a line of its text or of an alert's names; "" if none does.
+func (n Notice) Runbook() string {
+	texts := []string{n.Text}
+	for _, a := range n.Alerts {
+		texts = append(texts, a.Text)
+	}
+	for l := range strings.SplitSeq(strings.Join(texts, "\n"), "\n") {
+		if at, ok := strings.CutPrefix(l, "Runbook: "); ok && webURL(at) != "" {
+			return webURL(at)
+		}
+	}
+	return ""
+}
+
 // webURL is an absolute http or https address of printable ASCII, or "".
 func webURL(s string) string {
 	s = strings.TrimSpace(s)

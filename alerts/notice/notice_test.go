@@ -50,6 +50,14 @@ func TestAlertmanagersExampleIsUnderstood(t *testing.T) {
 		a.Text != "p99 is 4.2 s on db-1:9100\nRunbook: https://runbooks.example.com/latency" || !strings.HasPrefix(a.URL, "http://prometheus.example.com:9090/graph?") || !a.Ended.IsZero() {
 		t.Errorf("the first alert is %+v", a)
 	}
+	if n.Runbook() != "https://runbooks.example.com/latency" {
+		t.Errorf("its runbook is %q", n.Runbook())
+	}
+	for text, want := range map[string]string{"Runbook: wiki, the page on disks": "", "Runbook: javascript:alert(1)": "", "see\nRunbook: https://x.example/1\nRunbook: https://x.example/2": "https://x.example/1"} {
+		if got := (notice.Notice{Text: text}).Runbook(); got != want {
+			t.Errorf("the runbook of %q is %q", text, got)
+		}
+	}
 	if b := n.Alerts[1]; b.Status != notice.Resolved || b.Ended.IsZero() {
 		t.Errorf("the second alert is %+v", b)
 	}

@@ -101,7 +101,7 @@ func New(r approvals.Record, notice string) chat.Card {
 			c.After = []chat.Button{{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop}}
 		case r.State == approvals.Done && r.Outcome.Open():
 			c.After = []chat.Button{{ID: chat.ButtonID(TakePrefix + string(r.ID)), Label: "Take control", Style: chat.StyleEdit}}
-		case r.State == approvals.Done && r.Outcome.Undo && !r.Trial.Open() && r.Trial.Ended != approvals.Undone:
+		case r.State == approvals.Done && r.Outcome.Undo && !r.Trial.Open() && undone(r) == "":
 			c.After = []chat.Button{{ID: chat.ButtonID(UndoPrefix + string(r.ID)), Label: "Undo", Style: chat.StyleEdit}}
 		}
 		return c
@@ -120,15 +120,31 @@ func New(r approvals.Record, notice string) chat.Card {
 	if r.Claim.Given {
 		c.Why = line(r.Claim.Why)
 	}
+	if u := r.Undoes; u.ID != "" {
+		c.Fields = []chat.Field{{Name: "Why", Value: line(fmt.Sprintf(sayUndoes, u.Deed, nameOf(u.By), clock(u.At)))}}
+	}
 	c.Footer = footer(r)
 	c.Expires = r.ExpiresAt
 	c.Choose = choices(r)
 	return c
 }
 
+// Deed says what a request does: what [deed.Headline] has, and of one that takes a command back, which.
+func Deed(r approvals.Record) string {
+	s := deed.Headline(r.Action, r.Engine.Effects)
+	switch was := r.Undoes.Deed; {
+	case was == "" || r.Action.Kind != approvals.KindShell:
+		return s
+	case was == deed.Unknown:
+		return "Undo a command"
+	default:
+		return "Undo: " + lowerFirst(was)
+	}
+}
+
 // headline is the deed and the place.
 func headline(r approvals.Record) string {
-	s := deed.Headline(r.Action, r.Engine.Effects)
+	s := Deed(r)
 	switch {
 	case r.Place.Target == "":
 		return s
@@ -263,7 +279,7 @@ func choices(r approvals.Record) []chat.Button {
 			AskReason: r.Require.ReasonRequired, Write: r.Require.Write, Confirm: approve.Confirm,
 		})
 	}
-	if _, ok := r.Action.Editable(); ok {
+	if _, ok := r.Action.Editable(); ok && r.Undoes.ID == "" {
 		more(chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
 	} else if code, ok := droppable(r); ok {
 		more(chat.Button{ID: button(EditPrefix, r), Label: "Drop steps", Style: chat.StyleEdit, Edit: code})
@@ -336,6 +352,9 @@ func arguments(a approvals.Action) string {
 	}
 	for name, raw := range m {
 		var s string
+		if a.Kind == approvals.KindShell && name == "wait" && string(raw) == "true" { // as it's without
+			delete(m, name)
+		}
 		if json.Unmarshal(raw, &s) == nil && (s == string(a.Bytes) || (s == a.Path && s != "")) {
 			delete(m, name)
 		}
@@ -380,6 +399,8 @@ func tone(r approvals.Record) chat.Tone {
 		return chat.ToneLow
 	case approvals.Done:
 		switch {
+		case undone(r) != "":
+			return chat.ToneNeutral
 		case r.Outcome.OK:
 			return chat.ToneGood
 		case r.Outcome.Open():
@@ -456,6 +477,8 @@ func named(word string) string {
 	return word + " risk"
 }
 
+func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
+
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 func visible(s string) string {
@@ -507,14 +530,18 @@ func place(a approvals.Action) []chat.Field {
 // details are everything that is bound or was judged.
 func details(r approvals.Record, summary string) []chat.Field {
 	a := r.Action
-	f := place(a)
+	// What people look for comes first, and what was bound beside the text at the end.
+	bound := place(a)
+	there := slices.IndexFunc(bound, func(f chat.Field) bool { return f.Name != "Target" && f.Name != "Directory" })
+	if there < 0 {
+		there = len(bound)
+	}
+	f := slices.Clone(bound[:there])
 	add := func(name, value string) {
 		if value != "" {
 			f = append(f, chat.Field{Name: name, Value: value})
 		}
 	}
-	add("Tool", line(a.Tool))
-	add("Length", length(a))
 	for i, s := range a.Steps {
 		code, _ := shown(s)
 		code, _ = exact(code)
@@ -524,8 +551,9 @@ func details(r approvals.Record, summary string) []chat.Field {
 		}
 	}
 	add("Summary", visible(summary))
+	add("Receipt", receiptOf(r.Receipt))
 	add("Preview", visible(found(r.Preview)))
-	add("Way back", line(strings.Trim(string(r.Preview.Back.Kind)+": "+r.Preview.Back.Text, ": ")))
+	add("Way back", wayBack(r.Preview.Back))
 	analysis := level(r) + " risk"
 	if r.Engine.Risk != r.Level {
 		analysis = named(line(r.Engine.Risk)) + ", raised to " + level(r)
@@ -536,7 +564,6 @@ func details(r approvals.Record, summary string) []chat.Field {
 	if len(r.Engine.Reasons) > 0 {
 		analysis += ": " + strings.Join(r.Engine.Reasons, "; ")
 	}
-	add("Receipt", receiptOf(r.Receipt))
 	add("Analysis", line(analysis))
 	if r.Claim.Given {
 		change, priv := "no change", ""
@@ -575,6 +602,9 @@ func details(r approvals.Record, summary string) []chat.Field {
 		}
 		add("Expires", expires)
 	}
+	f = append(f, bound[there:]...)
+	add("Tool", line(a.Tool))
+	add("Length", length(a))
 	add("Request", fmt.Sprintf("%s, digest %s", r.ID, r.Digest.Short()))
 	return f
 }
@@ -817,7 +847,9 @@ func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
 			if s.Outcome.Last != "" {
 				how += " · " + clipped(line(s.Outcome.Last), maxStep)
 			}
-			if s.Outcome.Undo {
+			if back := undone(s); back != "" {
+				how += " · " + back
+			} else if s.Outcome.Undo {
 				c.After = append(c.After, chat.Button{ID: chat.ButtonID(UndoPrefix + string(s.ID)), Label: fmt.Sprintf(labelUndoStep, i+1), Style: chat.StyleEdit})
 			}
 		case approvals.OutcomeUnknown:
@@ -879,7 +911,9 @@ func ending(r approvals.Record) string {
 		s = approved + "running"
 	case approvals.Done:
 		s = approved + result(r.Outcome)
-		if r.Receipt.AsApproved {
+		if back := undone(r); back != "" {
+			s = back + " · " + lowerFirst(s)
+		} else if r.Receipt.AsApproved && r.Outcome.OK { // beside a failure it would contradict it
 			s += " · " + r.Receipt.Sentence()
 		}
 	case approvals.OutcomeUnknown:
@@ -898,6 +932,17 @@ func ending(r approvals.Record) string {
 	case approvals.Pending:
 	}
 	return visible(s)
+}
+
+// undone says who took back what a request changed; "" if it stands.
+func undone(r approvals.Record) string {
+	switch {
+	case !r.UndoneAt.IsZero():
+		return fmt.Sprintf(sayUndone, nameOf(r.UndoneBy), clock(r.UndoneAt))
+	case r.Trial.Ended == approvals.Undone:
+		return "↩ " + TrialEnded(r)
+	}
+	return ""
 }
 
 // result says how a run ended, in a few words.

@@ -60,6 +60,50 @@ func TestOnlyWhatCanBeTakenBackOffersUndo(t *testing.T) {
 	}
 }
 
+func TestWhatWasTakenBackSaysSo(t *testing.T) {
+	done := record(approvals.Done)
+	done.Outcome.Undo, done.Receipt = true, approvals.Receipt{Method: approvals.Recorded, AsApproved: true}
+	undone := done
+	undone.UndoneBy, undone.UndoneAt = done.Requester, done.Decided.Add(time.Minute)
+	timer := done
+	timer.Trial = approvals.Trial{Until: done.Decided, Ended: approvals.Undone}
+	for _, tc := range []struct {
+		r    approvals.Record
+		says string
+	}{
+		{undone, "↩ Undone by alice at 03:06 UTC · approved by bob at 03:05 UTC · exit 0"},
+		{timer, "↩ Undone: nobody kept it · approved by bob at 03:05 UTC · exit 0"},
+	} {
+		if c := New(tc.r, ""); c.Body != tc.says || len(c.After) > 0 || c.Tone != chat.ToneNeutral {
+			t.Errorf("%q, %v, %s", c.Body, c.After, c.Tone)
+		}
+	}
+	plan := plans(approvals.Done)
+	c := New(plan, "")
+	Progress(&c, plan, []approvals.Record{undone, done})
+	if !strings.Contains(c.Body, "exit 0 · ↩ Undone by alice") || len(c.After) != 1 || c.After[0].Label != "Undo step 2" {
+		t.Errorf("%s\n%+v", c.Body, c.After)
+	}
+}
+
+// An undo is named by what it takes back, and its text can't be edited: it would be no undo then.
+func TestAnUndoIsNamedByWhatItTakesBack(t *testing.T) {
+	r := record(approvals.Pending)
+	r.Action.Args = json.RawMessage(`{"command":"systemctl restart app\necho done"}`)
+	for deed, title := range map[string]string{"": "Restart app on local", "Compress 3 files": "Undo: compress 3 files on local", "Run a command": "Undo a command on local"} {
+		if deed != "" {
+			r.Undoes = approvals.Undoes{ID: "abcdefghij", Deed: deed, By: chat.User{Name: "bob"}, At: r.Created}
+		}
+		c := New(r, "")
+		edit := slices.ContainsFunc(c.Choose, func(b chat.Button) bool { return b.Label == "Edit" })
+		why := strings.Join(field(c.Fields, "Why"), "")
+		if c.Title != title || edit != (deed == "") || (deed != "") != strings.HasPrefix(why, `Undoes "`+deed+`", approved by bob at `) {
+			t.Errorf("%q, edit %v, %q", c.Title, edit, why)
+		}
+		r.Undoes = approvals.Undoes{}
+	}
+}
+
 // Q-43: request, tool, arguments, level and what can be decided.
 func TestFaces(t *testing.T) {
 	for _, s := range []approvals.State{
@@ -177,6 +221,16 @@ func TestFacesOfOtherKinds(t *testing.T) {
 			Text: "wrote app.conf\nwrote /root/.ssh/authorized_keys\nleft nc (4211) running\nTCP port 4444 is open now"}
 		golden(t, "more-than-shown", New(r, ""))
 	})
+	t.Run("a command that was undone, and the undo", func(t *testing.T) {
+		r := record(approvals.Done)
+		r.Outcome.Undo, r.Receipt = true, approvals.Receipt{Method: approvals.Recorded, AsApproved: true, Text: "wrote app.conf"}
+		r.UndoneBy, r.UndoneAt = r.Requester, r.Decided.Add(10*time.Minute)
+		golden(t, "undone", New(r, ""))
+		r = record(approvals.Pending)
+		r.Action.Bytes, r.Claim = []byte("tar --extract --absolute-names --file /tmp/countersign-undo-root/a.tar"), approvals.Claim{}
+		r.Undoes = approvals.Undoes{ID: "abcdefghij", Deed: "Compress 3 files", By: chat.User{ID: "web:bob", Name: "bob"}, At: r.Created.Add(-10 * time.Minute)}
+		golden(t, "undo-command", New(r, ""))
+	})
 	t.Run("who is on call, and a ticket", func(t *testing.T) {
 		r := record(approvals.Pending)
 		r.Claim = approvals.Claim{Given: true, Risk: "high", Mutation: true, Why: "it stopped answering"}
@@ -279,6 +333,26 @@ func TestFieldsOfAnAction(t *testing.T) {
 		if !strings.Contains(strings.Join(got, "\n")+"\n", want+"\n") {
 			t.Errorf("%q is missing in:\n%s", want, strings.Join(got, "\n"))
 		}
+	}
+}
+
+// The details begin with what people look for, and end with what was bound beside the text.
+func TestDetailsInTheOrderOfUse(t *testing.T) {
+	r := record(approvals.Done)
+	r.Action.Args = json.RawMessage(`{"command":"systemctl restart app\necho done","wait":true}`)
+	r.Action.Env = map[string]string{"shell": "shared 12"}
+	r.Preview = approvals.Preview{Evidence: approvals.Rehearsed, Text: "writes app.conf", Back: approvals.Back{Kind: approvals.OnePress, Text: "restores 1 file"}}
+	r.Receipt = approvals.Receipt{Method: approvals.Recorded, Text: "wrote app.conf"}
+	var names []string
+	for _, f := range details(r, "") {
+		if names = append(names, f.Name); f.Name == "Arguments" {
+			t.Errorf("the arguments say nothing more than the command: %s", f.Value)
+		}
+	}
+	want := []string{"Target", "Directory", "Receipt", "Preview", "Way back", "Analysis", "Agent's label", "Agent's reason", "Asked by", "Rule",
+		"Who may approve", "Votes", "Asked at", "Pane", "Environment", "Tool", "Length", "Request"}
+	if !slices.Equal(names, want) {
+		t.Errorf("%q", names)
 	}
 }
 

@@ -75,8 +75,9 @@ func TestArgumentsStandSomewhereOnTheCard(t *testing.T) {
 		want []string
 	}{
 		{"beside the content", approvals.Action{Kind: approvals.KindChange, Bytes: []byte("x"), Args: json.RawMessage(`{"mode":"a"}`)}, []string{`{"mode":"a"}`}},
-		{"beside a command", approvals.Action{Kind: approvals.KindShell, Bytes: []byte("ls"), Args: json.RawMessage(`{"wait":true}`)}, []string{`{"wait":true}`}},
-		{"of a command without text", approvals.Action{Kind: approvals.KindShell, Args: json.RawMessage(`{"wait":true}`)}, []string{`{"wait":true}`}},
+		{"beside a command", approvals.Action{Kind: approvals.KindShell, Bytes: []byte("ls"), Args: json.RawMessage(`{"wait":"10m"}`)}, []string{`{"wait":"10m"}`}},
+		{"of a command without text", approvals.Action{Kind: approvals.KindShell, Args: json.RawMessage(`{"wait":false}`)}, []string{`{"wait":false}`}},
+		{"not the wait that each command has", approvals.Action{Kind: approvals.KindShell, Bytes: []byte("ls"), Args: json.RawMessage(`{"wait":true}`)}, nil},
 		{"beside a whole preview", approvals.Action{Kind: approvals.KindChange, Preview: "+a", Whole: true, Args: json.RawMessage(`{"mode":"a"}`)}, []string{`{"mode":"a"}`}},
 		{"not where they are the code", approvals.Action{Tool: "kill", Kind: approvals.KindChange, Args: json.RawMessage(`{"mode":"a"}`)}, nil},
 		{"not what the content is", approvals.Action{Kind: approvals.KindChange, Bytes: []byte("x"), Args: json.RawMessage(`{"content":"x"}`)}, nil},

@@ -15,6 +15,8 @@ func found(p approvals.Preview) string {
 	switch {
 	case p.Evidence == "" || p.Text == "":
 		return p.Text
+	case p.Evidence == approvals.UnknownEffect:
+		return "Effect unknown: " + p.Text
 	case p.Text == "":
 		return upperFirst(string(p.Evidence))
 	}
@@ -24,19 +26,21 @@ func found(p approvals.Preview) string {
 // maxBack is how many characters of a way back are on the card; the details have all.
 const maxBack = 160
 
-// back is the way back from an action, in one line.
-func back(b approvals.Back) string {
-	if b.Kind == "" {
+// wayBack is the way back from an action.
+func wayBack(b approvals.Back) string {
+	out := map[approvals.BackKind]string{approvals.OnePress: "Undo", approvals.ByHand: "Undo by hand", approvals.NoWay: "Can't be undone"}[b.Kind]
+	if out == "" {
 		return ""
 	}
-	out := upperFirst(string(b.Kind))
 	if b.Text != "" {
 		out += ": " + line(b.Text)
 	}
-	if r := []rune(out); len(r) > maxBack {
-		out = string(r[:maxBack]) + "…"
-	}
 	return out
+}
+
+// back is wayBack on the card.
+func back(b approvals.Back) string {
+	return strings.Replace(clipped(wayBack(b), maxBack), " …", "…", 1)
 }
 
 // maxRest is how many characters of a rehearsal the last line of a preview has.

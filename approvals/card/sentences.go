@@ -27,6 +27,8 @@ const (
 	// How a request ended.
 	sayPlanApproved = "Approved by %s at %s%s · %s\n"
 	sayApproved     = "Approved by %s at %s%s · "
+	sayUndone       = "↩ Undone by %s at %s"
+	sayUndoes       = "Undoes \"%s\", approved by %s at %s"
 	sayDenied       = "Denied by %s at %s%s"
 	sayExpired      = "Expired: nobody decided in time. It didn't run."
 	sayLateStart    = "expired: it didn't start within %s. It didn't run."

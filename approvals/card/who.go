@@ -32,7 +32,9 @@ func footer(r approvals.Record) string {
 		if met := r.Met(i); met > 0 {
 			s += fmt.Sprintf(" (%d so far: %s)", met, strings.Join(approvedBy(r, i), ", "))
 		}
-		needs = append(needs, s)
+		if !slices.Contains(needs, s) { // one vote counts for both
+			needs = append(needs, s)
+		}
 	}
 	who := "nobody may approve this"
 	if len(needs) > 0 {

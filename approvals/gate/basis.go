@@ -101,12 +101,8 @@ func (g *Gate) needsMet(tx store.Tx, rec approvals.Record, b Ballot) []int {
 	if !b.Approve || (!rec.Require.RequesterMay && b.From.ID == rec.Requester.ID) {
 		return nil
 	}
-	var today []string
-	for _, r := range g.judge(tx, requestOf(rec)).decision.Requirements {
-		today = append(today, groupsAt(r, rec.Created, g.cfg.Now())...)
-	}
 	pol := g.cfg.Policy()
-	if !pol.Eligible(today, b.From, b.Groups) {
+	if today, _ := g.Approvers(tx, rec); !pol.Eligible(today, b.From, b.Groups) {
 		return nil
 	}
 	var out []int
@@ -116,6 +112,21 @@ func (g *Gate) needsMet(tx store.Tx, rec approvals.Record, b Ballot) []int {
 		}
 	}
 	return out
+}
+
+// Approvers returns the groups that approve a request under the rules as they are now. Who approves it has to be in
+// one of its own as well; changed is a sentence for people where the two have come to differ.
+func (g *Gate) Approvers(tx store.Tx, rec approvals.Record) (groups []string, changed string) {
+	now := g.judge(tx, requestOf(rec))
+	for _, r := range now.decision.Requirements {
+		groups = append(groups, groupsAt(r, rec.Created, g.cfg.Now())...)
+	}
+	if now.Lane == approvals.Forbid {
+		changed = sayForbidden(now.Sentence)
+	} else if slices.ContainsFunc(rec.Require.Groups(), func(group string) bool { return !slices.Contains(groups, group) }) {
+		changed = sayApproversChanged(cmp.Or(strings.Join(g.cfg.Policy().Who(groups), " or "), "nobody"))
+	}
+	return groups, changed
 }
 
 // dutyOf are the schedules by which a vote counts: those of the needs it meets that have the voter on
@@ -152,7 +163,7 @@ func asOnCall(duty []approvals.Duty) string {
 func requestOf(rec approvals.Record) approvals.Request {
 	return approvals.Request{
 		Thread: rec.Thread, Call: rec.Call, By: rec.Requester, Groups: rec.Groups,
-		Action: rec.Action, Floor: rec.FinalLevel(), Revision: rec.Revision,
+		Action: rec.Action, Floor: rec.FinalLevel(), Revision: rec.Revision, Caller: rec.Caller,
 	}
 }
 

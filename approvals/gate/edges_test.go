@@ -656,3 +656,41 @@ func TestASuggestionCountsAllDecisions(t *testing.T) {
 		t.Errorf("%q", s)
 	}
 }
+
+// A change that another request took back says so, and stands again when that one is taken back.
+func TestAnUndoIsNotedOnWhatItTookBack(t *testing.T) {
+	f := newFixture(t)
+	done := func(call, command string, undoes approvals.ID) approvals.ID {
+		req := request(command, honest())
+		req.Call, req.Undoes = call, undoes
+		rec := f.ask(t, req)
+		f.press(t, call, "bob", "approve", rec.ID)
+		f.update(t, func(tx store.Tx) {
+			if _, _, why := f.Consume(tx, rec.ID, req.Action); why != "" {
+				t.Fatal(why)
+			}
+			f.Finish(tx, rec.ID, approvals.Outcome{OK: true})
+		})
+		return rec.ID
+	}
+	is := func(id approvals.ID, body string) {
+		t.Helper()
+		f.update(t, func(tx store.Tx) {
+			rec, _ := (approvals.Ledger{}).Get(tx, id)
+			if c := f.Card(tx, rec); c.Body != body {
+				t.Errorf("%q, not %q", c.Body, body)
+			}
+		})
+	}
+	first := done("c1", "gzip a b c", "")
+	undo := done("c2", "gunzip a b c", first)
+	is(first, "↩ Undone by alice at 03:00 UTC · approved by bob at 03:00 UTC · done")
+	f.update(t, func(tx store.Tx) {
+		if rec, _ := (approvals.Ledger{}).Get(tx, undo); rec.Undoes.Deed != "Compress 3 files" || f.Card(tx, rec).Title != "Undo: compress 3 files" {
+			t.Errorf("%+v, %q", rec.Undoes, f.Card(tx, rec).Title)
+		}
+	})
+	done("c3", "gzip a b c", undo)
+	is(undo, "↩ Undone by alice at 03:00 UTC · approved by bob at 03:00 UTC · done")
+	is(first, "Approved by bob at 03:00 UTC · done")
+}

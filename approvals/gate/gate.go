@@ -410,7 +410,11 @@ func (g *Gate) required(d policy.Decision) approvals.Require {
 // forbid is filed as well, but nobody can approve it. Ask is idempotent for a call.
 func (g *Gate) Ask(tx store.Tx, req approvals.Request) approvals.Record {
 	r := g.judge(tx, req)
-	rec, existed := g.ledger.Open(tx, g.record(req, r))
+	filed := g.record(req, r)
+	if was, ok := g.ledger.Get(tx, req.Undoes); ok && was.Thread == req.Thread {
+		filed.Undoes = approvals.Undoes{ID: was.ID, Deed: card.Deed(was), By: was.By, At: was.Decided}
+	}
+	rec, existed := g.ledger.Open(tx, filed)
 	if existed {
 		return rec
 	}
@@ -518,6 +522,11 @@ func (g *Gate) Card(tx store.Tx, rec approvals.Record) chat.Card { return g.card
 // cardOf returns the card of a request. That of a plan says how its steps went.
 func (g *Gate) cardOf(tx store.Tx, rec approvals.Record, notice string) chat.Card {
 	if rec.State == approvals.Pending { // people press what they see now
+		_, changed := g.Approvers(tx, rec)
+		if !strings.Contains(changed, notice) {
+			changed = notice + " " + changed
+		}
+		notice = strings.TrimSpace(changed)
 		rec.Require.Needs = slices.Clone(rec.Require.Needs)
 		for i, n := range rec.Require.Needs {
 			rec.Require.Needs[i].Duty = g.cfg.Policy().Duties(n.Groups)
@@ -653,6 +662,26 @@ func (g *Gate) Finish(tx store.Tx, id approvals.ID, o approvals.Outcome) {
 		}
 		g.audit(tx, rec, "done", "", "", o.Note)
 		g.updateCard(tx, rec, "")
+		if o.OK {
+			g.noteUndone(tx, rec)
+		}
+	}
+}
+
+// noteUndone notes on the request that rec took back that it did. What that one itself had taken back is in
+// place again, and so on.
+func (g *Gate) noteUndone(tx store.Tx, rec approvals.Record) {
+	who, ok := rec.Requester, true
+	for id, back := rec.Undoes.ID, false; id != ""; id, back = rec.Undoes.ID, !back {
+		by, what, note := who, audit.Undone, ""
+		if back {
+			by, what, note = chat.User{}, audit.Receipt, "in place again: its undo was undone"
+		}
+		if rec, ok = g.ledger.Undone(tx, id, by, g.cfg.Now()); !ok {
+			return
+		}
+		g.audit(tx, rec, what, who.ID, "", note)
+		g.updateCard(tx, rec, "")
 	}
 }
 
@@ -713,16 +742,23 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	g.tellWho(tx, rec, added, changed, void)
 }
 
-// Relieve looks who is on call for every request that waits, and tells the threads where that has changed.
-func (g *Gate) Relieve(ctx context.Context) error {
+// Relieve looks who is on call for every request that waits, and tells the threads where that has changed. With all,
+// it brings every card that waits up to date with the rules.
+func (g *Gate) Relieve(ctx context.Context, all bool) error {
 	var threads []chat.ThreadID
 	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		threads = nil
 		for _, r := range g.ledger.AllOpen(tx) {
-			if r.State == approvals.Pending && len(policy.References(r.Require.Groups())) > 0 {
-				g.Due(tx, r.ID)
-				threads = append(threads, r.Thread)
+			duty := len(policy.References(r.Require.Groups())) > 0
+			if r.State != approvals.Pending || !duty && !all {
+				continue
 			}
+			if duty {
+				g.Due(tx, r.ID)
+			} else {
+				g.updateCard(tx, r, "")
+			}
+			threads = append(threads, r.Thread)
 		}
 		return nil
 	})

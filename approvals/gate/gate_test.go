@@ -309,6 +309,30 @@ func TestClicks(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 	})
+	t.Run("the card says that others approve by now, once the rules were read again", func(t *testing.T) {
+		f := newFixture(t)
+		rec := f.ask(t, request("systemctl restart app", honest()))
+		f.configure(t, policy.Config{}, team())
+		if err := f.Relieve(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		if c := f.card(t); strings.Contains(strings.Join(c.Warn, " "), "changed") {
+			t.Errorf("%q", c.Warn)
+		}
+		f.approvers = []string{"lead"}
+		if err := f.Relieve(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		const want = "The approvers have changed since: now it needs approval from lead, too."
+		if c := f.card(t); !strings.Contains(strings.Join(c.Warn, " "), want) {
+			t.Errorf("%q", c.Warn)
+		}
+		for _, who := range []string{"bob", "lou"} { // one of those before, and one of those now
+			if a := f.press(t, "e"+who, who, "approve", rec.ID); a.OK || !strings.Contains(a.Notice, want) {
+				t.Errorf("%s: %+v", who, a)
+			}
+		}
+	})
 	t.Run("64 clicks at the same instant have one winner", func(t *testing.T) {
 		f := newFixture(t)
 		rec := f.ask(t, request("systemctl restart app", honest()))

@@ -124,6 +124,11 @@ func sayNotApprover(who string) string {
 	return "You can't approve this. It needs approval from " + who + "."
 }
 
+// sayApproversChanged says on an open card that others approve by now.
+func sayApproversChanged(who string) string {
+	return "The approvers have changed since: now it needs approval from " + who + ", too. Deny it to have it asked again."
+}
+
 // sayForbidden says that the policy forbids it by now.
 func sayForbidden(why string) string { return "This can't be approved anymore: " + why }
 
@@ -180,7 +185,7 @@ const sayNoTicketYet = "This thread has no ticket yet. Write its key."
 
 // sayNoKey answers who names something else than a ticket.
 func sayNoKey(word string) string {
-	return "`" + word + "` isn't the key of a ticket here. The configuration says in its section tickets what keys look like."
+	return "`" + word + "` isn't a ticket here. The section tickets of the configuration has the pattern of their keys."
 }
 
 // sayTicket says which ticket the thread has, and what is wrong with it.

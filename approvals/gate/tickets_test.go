@@ -77,7 +77,7 @@ func TestAChangeNeedsATicket(t *testing.T) {
 	if a := f.press(t, "e1", "bob", "approve", rec.ID); a.OK || a.Notice != "Nothing was decided: this needs a ticket: write its key in this thread." {
 		t.Errorf("%+v", a)
 	}
-	if said, err := f.Ticket(t.Context(), "web:1", chat.User{ID: "web:alice"}, "nothing"); err != nil || !strings.Contains(said, "isn't the key of a ticket here") {
+	if said, err := f.Ticket(t.Context(), "web:1", chat.User{ID: "web:alice"}, "nothing"); err != nil || !strings.Contains(said, "isn't a ticket here") {
 		t.Errorf("%q, %v", said, err)
 	}
 	if said, err := f.Ticket(t.Context(), "web:1", chat.User{ID: "web:alice"}, "OPS-1"); err != nil || said != "The ticket of this thread is **OPS-1: Restart it (Approved)**." {

@@ -348,6 +348,9 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	}
 	switch {
 	case len(g.needsMet(tx, rec, b)) == 0:
+		if _, changed := g.Approvers(tx, rec); changed != "" {
+			return "You can't approve this. " + changed
+		}
 		return strings.TrimSpace(sayNotApprover(who) + " " + b.From.Ungrouped)
 	case b.byTicket() && len(g.needsMet(tx, rec, b.bySigner())) == 0:
 		return saySignerNoApprover(name(b.signer), who)

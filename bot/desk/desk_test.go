@@ -260,7 +260,7 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 	}
 	h := NewHome(
 		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
-		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
+		gatekeeper{},
 		func(key string) string { return "last of " + key },
 		func(context.Context) ([]alerts.Problem, error) { return firing, nil },
 	)
@@ -358,12 +358,52 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 	}
 }
 
+// gatekeeper draws requests, and says who approves them: their own groups, unless the rules have others by now.
+type gatekeeper struct{ now []string }
+
+func (gatekeeper) Card(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") }
+
+func (g gatekeeper) Approvers(_ store.Tx, r approvals.Record) ([]string, string) {
+	if g.now != nil {
+		return g.now, "The approvers have changed."
+	}
+	return r.Require.Groups(), ""
+}
+
+// Who doesn't approve any more isn't told that a request needs them.
+func TestARequestWhoseApproversChangedNeedsOthers(t *testing.T) {
+	x := targets(t)
+	for _, tc := range []struct {
+		now   []string
+		yours int
+		not   string
+	}{{nil, 1, ""}, {[]string{"leads"}, 0, "You can't approve this. The approvers have changed."}} {
+		h := NewHome(Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)}, gatekeeper{tc.now}, func(string) string { return "" },
+			func(context.Context) ([]alerts.Problem, error) { return nil, nil })
+		err := x.DB.Update(t.Context(), func(tx store.Tx) error {
+			approvals.Ledger{}.Open(tx, approvals.Record{
+				ID: "changed", Thread: "web:1", Call: "c", Requester: chat.User{ID: "web:eve"}, Created: time.Now(), ExpiresAt: time.Now().Add(time.Minute),
+				Action:  approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("rm x")},
+				Require: approvals.Require{Needs: []approvals.Need{{Rule: "r", Count: 1, Groups: []string{"oncall"}}}, RunWithin: time.Minute},
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := h.Home(t.Context(), chat.Inquiry{From: alice}, true)
+		if err != nil || len(got.Yours) != tc.yours || len(got.Others) != 1-tc.yours || tc.yours == 0 && got.Others[0].Not != tc.not {
+			t.Errorf("%v: %+v, %v", tc.now, got, err)
+		}
+	}
+}
+
 // A page may be half a second old; what a program reads is of this moment.
 func TestAProgramSeesARequestThatHasJustBeenFiled(t *testing.T) {
 	x := targets(t)
 	h := NewHome(
 		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
-		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") }, func(string) string { return "" },
+		gatekeeper{}, func(string) string { return "" },
 		func(context.Context) ([]alerts.Problem, error) { return nil, nil },
 	)
 	waiting := func() int {
@@ -398,7 +438,7 @@ func TestAPlanRunsWhileItsStepsDo(t *testing.T) {
 		t.Helper()
 		h := NewHome(
 			Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
-			func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") }, func(string) string { return "" },
+			gatekeeper{}, func(string) string { return "" },
 			func(context.Context) ([]alerts.Problem, error) { return nil, nil },
 		)
 		got, err := h.Home(t.Context(), chat.Inquiry{From: alice}, true)

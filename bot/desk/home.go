@@ -17,11 +17,18 @@ import (
 	"countersign/store/queue"
 )
 
+// Gate tells of requests: the card as it is now, and the groups that approve it by now.
+type Gate interface {
+	Card(tx store.Tx, r approvals.Record) chat.Card
+	// changed says that these are no longer those of its card.
+	Approvers(tx store.Tx, r approvals.Record) (groups []string, changed string)
+}
+
 // Home tells what goes on everywhere, for the console's first page. It is safe for concurrent
 // use.
 type Home struct {
 	commands Commands
-	card     func(store.Tx, approvals.Record) chat.Card
+	gate     Gate
 	last     func(card string) string
 	problems func(context.Context) ([]alerts.Problem, error)
 
@@ -29,10 +36,10 @@ type Home struct {
 	seen scene
 }
 
-// NewHome returns a home. card gives the card of a request as it is now, and last the last line
-// that the call of a card has printed here, "" for none; problems are those that alerts told of.
-func NewHome(c Commands, card func(store.Tx, approvals.Record) chat.Card, last func(card string) string, problems func(context.Context) ([]alerts.Problem, error)) *Home {
-	return &Home{commands: c, card: card, last: last, problems: problems}
+// NewHome returns a home. last gives the last line that the call of a card has printed here, "" for none; problems
+// are those that alerts told of.
+func NewHome(c Commands, gate Gate, last func(card string) string, problems func(context.Context) ([]alerts.Problem, error)) *Home {
+	return &Home{commands: c, gate: gate, last: last, problems: problems}
 }
 
 const (
@@ -54,7 +61,9 @@ type scene struct {
 // shot is a request with its card.
 type shot struct {
 	approvals.Record
-	card chat.Card
+	card      chat.Card
+	approvers []string // by now, of one that waits
+	changed   string
 }
 
 // look returns the scene, which is at most sceneAge old, or of this moment.
@@ -70,7 +79,11 @@ func (h *Home) look(ctx context.Context, fresh bool) (scene, error) {
 			add := func(to *[]shot, r approvals.Record) {
 				if !there[r.ID] {
 					there[r.ID] = true
-					*to = append(*to, shot{r, h.card(tx, r)})
+					x := shot{Record: r, card: h.gate.Card(tx, r)}
+					if r.State == approvals.Pending {
+						x.approvers, x.changed = h.gate.Approvers(tx, r)
+					}
+					*to = append(*to, x)
 				}
 			}
 			for _, r := range ledger.AllOpen(tx) {
@@ -124,7 +137,7 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 	}
 	for _, x := range s.open {
 		if x.State == approvals.Pending {
-			mine := writes && h.commands.mayApprove(x.Record, q) && !voted(x.Record, q.From.ID) && (!foreign(x.Thread) || x.OneVote())
+			mine := writes && h.commands.mayApprove(x.Record, q) && h.commands.Targets.Rules().Policy.Eligible(x.approvers, q.From, q.Groups) && !voted(x.Record, q.From.ID) && (!foreign(x.Thread) || x.OneVote())
 			c, ok := of(x, mine)
 			if mine && foreign(x.Thread) {
 				c.Card.Choose = slices.DeleteFunc(slices.Clone(c.Card.Choose), func(b chat.Button) bool {
@@ -137,7 +150,7 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 				out.Yours = append(out.Yours, c)
 			} else if ok {
 				if !foreign(x.Thread) {
-					c.Not = whyNot(x.Record, q.From.ID)
+					c.Not = whyNot(x, q.From.ID)
 				}
 				c.Card.Choose = nil
 				out.Others = append(out.Others, c)
@@ -165,7 +178,7 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 				continue
 			}
 		}
-		out.Alerts = append(out.Alerts, chat.Firing{ID: p.ID, Title: p.Title, Severity: p.Severity, Source: p.Source, Since: p.Since, Thread: p.Thread, Silenced: !p.Quiet.IsZero()})
+		out.Alerts = append(out.Alerts, chat.Firing{ID: p.ID, Title: p.Title, Severity: p.Severity, Source: p.Source, Runbook: p.Runbook, Since: p.Since, Thread: p.Thread, Silenced: !p.Quiet.IsZero()})
 	}
 	out.OnCall = h.commands.onCall()
 	soonest := func(a, b chat.HomeCard) int { return a.Card.Expires.Compare(b.Card.Expires) }
@@ -196,13 +209,16 @@ func worse(a, b alerts.Problem) int {
 }
 
 // whyNot says why somebody can't approve a request that others can.
-func whyNot(r approvals.Record, who chat.UserID) string {
+func whyNot(r shot, who chat.UserID) string {
 	others := strings.Join(r.Require.Who(), " or ")
 	switch {
-	case voted(r, who):
+	case voted(r.Record, who):
 		return sayApprovedBefore
 	case who == r.Requester.ID && !r.Require.RequesterMay:
 		return sayOwnRequest(others)
+	}
+	if r.changed != "" {
+		return "You can't approve this. " + r.changed
 	}
 	return sayNotApprover(others)
 }

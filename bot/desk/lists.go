@@ -178,7 +178,7 @@ func (l Lists) approvals(ctx context.Context, q chat.ListQuestion) (Answer, erro
 			if r.Basis.Step > 0 {
 				continue // its plan is listed
 			}
-			card := l.home.card(tx, r)
+			card := l.home.gate.Card(tx, r)
 			if !own(r.Thread, q) {
 				card = elsewhere(card)
 			}

@@ -14,7 +14,6 @@ import (
 	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/approvals/audit"
-	"countersign/approvals/card"
 	"countersign/store"
 )
 
@@ -26,7 +25,7 @@ func TestLists(t *testing.T) {
 	}
 	l := NewLists(NewHome(
 		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Runbooks: Runbooks{Library: lib}, Log: slog.New(slog.DiscardHandler)},
-		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
+		gatekeeper{},
 		func(string) string { return "" }, func(context.Context) ([]alerts.Problem, error) { return nil, nil },
 	), func(s string) string { return strings.ReplaceAll(s, "secret-own", "[hidden]") })
 	now := time.Now()

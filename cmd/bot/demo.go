@@ -191,6 +191,20 @@ func told(c openaitest.Conversation) int {
 	return n
 }
 
+// sinceUndo counts the calls since a command was undone; ok is false if none was since somebody spoke.
+func sinceUndo(c openaitest.Conversation) (calls int, ok bool) {
+	for _, m := range slices.Backward(c.All) {
+		switch {
+		case m.Role == "user":
+			return 0, false
+		case len(m.Calls) > 0 && m.Calls[0].Name == "undo_command":
+			return calls, true
+		}
+		calls += len(m.Calls)
+	}
+	return 0, false
+}
+
 // serveScript serves the scripted model on loopback, so that the demo takes the
 // same way as a real one.
 func serveScript(ctx context.Context, home string) (base string, end func(), err error) {
@@ -200,6 +214,9 @@ func serveScript(ctx context.Context, home string) (base string, end func(), err
 	}
 	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: openaitest.New(func(c openaitest.Conversation) openaitest.Turn {
 		r := incident.Next(home, told(c), c.Last)
+		if after, ok := sinceUndo(c); ok {
+			r = incident.Undone(after > 0, c.Last)
+		}
 		if slices.Contains(c.Tools, "withdraw_request") { // a card waits, and somebody says something
 			r = incident.Aside()
 		}

@@ -80,7 +80,7 @@ func TestPlantedEffectsAreFound(t *testing.T) {
 		for j := range tasks {
 			c.tell(fmt.Sprintf("task-%d-%d", i, j))
 			eventually(t, "the card and its preview", func() bool {
-				return len(c.buttons("approve:")) == 1 && (strings.Contains(c.lastCard(), "Rehearsed: ") || strings.Contains(c.lastCard(), "Unknown: "))
+				return len(c.buttons("approve:")) == 1 && (strings.Contains(c.lastCard(), "Rehearsed: ") || strings.Contains(c.lastCard(), "Effect unknown: "))
 			}, c.shown)
 			if strings.Contains(c.lastCard(), "took longer") {
 				t.Errorf("task %d was not rehearsed:\n%s", j, c.lastCard())

@@ -35,7 +35,7 @@ func TestWhatAPreviewCosts(t *testing.T) {
 			until(func() bool { return len(c.buttons("approve:")) == 1 })
 			asked := time.Since(begin)
 			until(func() bool {
-				return strings.Contains(c.lastCard(), "Rehearsed: ") || strings.Contains(c.lastCard(), "Unknown: ")
+				return strings.Contains(c.lastCard(), "Rehearsed: ") || strings.Contains(c.lastCard(), "Effect unknown: ")
 			})
 			known := time.Since(begin)
 			if bob == nil {

@@ -125,9 +125,9 @@ func TestACardSaysWhatARehearsalShowed(t *testing.T) {
 			t.Cleanup(c.b.endTerminals)
 			for _, tc := range []struct{ word, want string }{
 				{"logs", "Rehearsed: creates " + cronOf(dir) + " (0 bytes)\ndeletes " + dir + "/log with 2 files (3 bytes); writes "},
-				{"network", "Unknown: it uses the network, which a rehearsal can't show. File changes:\ndeletes " + dir + "/keep (0 bytes)"},
+				{"network", "Effect unknown: it uses the network, which a rehearsal can't show. File changes:\ndeletes " + dir + "/keep (0 bytes)"},
 				{"kill", "Predicted: "},
-				{"slow", "Unknown: not rehearsed (took longer than 5 s)"},
+				{"slow", "Effect unknown: couldn't rehearse it (took longer than 5 s)"},
 				{"fails", "Rehearsed: fails with status 1: No such file or directory"},
 				{"nothing", "Rehearsed: changes no files"},
 			} {
@@ -155,7 +155,7 @@ func TestACommandThatATerminalReplacesIsNotRehearsed(t *testing.T) {
 	ended := c.ends()
 	c.as("bob").press("approve:")
 	eventually(t, "the end", func() bool { return c.ends() == ended+1 }, c.shown)
-	c.previewed("logs", "Unknown: not rehearsed (its terminal has its own functions, aliases or paths)")
+	c.previewed("logs", "Effect unknown: couldn't rehearse it (its terminal has its own functions, aliases or paths)")
 	if card := c.lastCard(); !strings.Contains(card, `"rm" is a function or alias of this terminal.`) || strings.Contains(card, "deletes "+dir) {
 		t.Error(card)
 	}
@@ -271,7 +271,7 @@ func TestNothingIsPreviewedWhereThatIsOff(t *testing.T) {
 			}
 			c := newCrew(t, parts...).enter(t, tc.config, "HOME="+dir)
 			for _, word := range []string{"rehearsal", "read", "cluster", "dry run"} {
-				c.previewed(word, "not rehearsed ("+tc.why+")")
+				c.previewed(word, "couldn't rehearse it ("+tc.why+")")
 				ended := c.ends()
 				c.as("bob").press("deny:")
 				eventually(t, "the end", func() bool { return c.ends() == ended+1 }, c.shown)
@@ -336,7 +336,7 @@ func TestACardSaysWhatAClusterHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("kubectl scale deployment/web --replicas=5")}}}}).enter(t, plainConfig, "HOME="+home)
-	c.previewed("do", "Predicted: would scale Deployment/web in default from 2 to 5 replicas\nin the context shop\nOne press back: kubectl scale deployment/web --replicas=2")
+	c.previewed("do", "Predicted: would scale Deployment/web in default from 2 to 5 replicas\nin the context shop\nUndo: kubectl scale deployment/web --replicas=2")
 	now := func() int { mu.Lock(); defer mu.Unlock(); return replicas }
 	if now() != 2 {
 		t.Error("it ran before anybody approved it")
@@ -367,7 +367,7 @@ func TestSudoRehearsesForAnotherAccount(t *testing.T) {
 	for _, tc := range []struct{ word, want string }{
 		{"mine", "Rehearsed: deletes old with 1 file (2 bytes)\ncreates who (7 bytes)"}, // "deploy"
 		{"others", "Rehearsed: fails with status "},
-		{"secrets", "Unknown: not rehearsed (it reads secrets)"},
+		{"secrets", "Effect unknown: couldn't rehearse it (it reads secrets)"},
 		{"lifted", "Predicted: would remove 1 file"},
 	} {
 		c.previewed(tc.word, tc.want)

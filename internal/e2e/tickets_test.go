@@ -123,7 +123,7 @@ func TestAPlanAndATrialAreOneCommentEach(t *testing.T) {
 		}
 	}
 
-	c.previewed("try for OPS-9", "One press back: ")
+	c.previewed("try for OPS-9", "Undo: ")
 	bob.press("trial:")
 	eventually(t, "the trial has its comment", func() bool { return len(s.Comments("OPS-9")) == 2 }, told)
 	if said := s.Comments("OPS-9")[1]; !strings.Contains(said, "Command: chmod 600 "+dir+"/a/b") || !strings.Contains(said, "On trial: undone") {

@@ -23,7 +23,7 @@ func onTrial(t *testing.T, config string) (c *chatter, dir, before, after string
 	t.Helper()
 	c, dir = rehearsing(t, config)
 	before = tree(t, dir)
-	c.previewed("logs", "One press back: ")
+	c.previewed("logs", "Undo: ")
 	c.as("bob").press("trial:")
 	c.sees("Undo: restores 3 files")
 	c.sees("done run_shell")
@@ -114,7 +114,7 @@ policy: {approve: {keep_within: 8s}}
 	ended := c.ends() // those that took too long to rehearse
 	c.as("bob").press("deny:")
 	eventually(t, "the end", func() bool { return c.ends() == ended+1 }, c.shown)
-	c.previewed("cut", "One press back: iptables -D INPUT 1")
+	c.previewed("cut", "Undo: iptables -D INPUT 1")
 	c.as("bob").press("trial:")
 	eventually(t, "the port is closed", there, c.shown)
 	eventually(t, "the target took the rule back", func() bool { return !there() }, c.shown)
@@ -134,7 +134,7 @@ func TestWhatCannotUndoItselfIsNotApprovedSo(t *testing.T) {
 	})}}}}})
 	c := model.enter(t, strings.Replace(trialConfig, "tmux: false, ", "", 1))
 	c.previewed("later", "Rehearsed: creates "+file)
-	if page := c.page(); strings.Contains(page, "One press back") || len(c.buttons("trial:")) > 0 {
+	if page := c.page(); strings.Contains(page, "Undo: ") || len(c.buttons("trial:")) > 0 {
 		t.Errorf("it is offered a way back: %s", page)
 	}
 	approve := c.buttons("approve:")[0]
@@ -155,7 +155,7 @@ func diedOnTrial(t *testing.T, point failpoint.Point) (c *chatter, dir, before s
 	t.Helper()
 	c, dir = rehearsing(t, trialConfig)
 	before = tree(t, dir)
-	c.previewed("logs", "One press back: ")
+	c.previewed("logs", "Undo: ")
 	c.b.kill()
 	c.again("COUNTERSIGN_FAILPOINT=" + string(point) + ":1")
 	bob := c.as("bob")

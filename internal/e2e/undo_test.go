@@ -34,7 +34,7 @@ func TestACommandIsUndoneByOnePress(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := tree(t, dir)
-			c.previewed("logs", "One press back: restores 3 files and removes 2 new files")
+			c.previewed("logs", "Undo: restores 3 files and removes 2 new files")
 			c.as("bob").press("approve:")
 			c.sees("done run_shell")
 			if tree(t, dir) == before {
@@ -46,8 +46,11 @@ func TestACommandIsUndoneByOnePress(t *testing.T) {
 			}
 			c.press("undo:")
 			c.sees("button: Approve")
+			c.sees(`Why: Undoes "`)
+			c.sees(`", approved by bob at `)
 			c.as("bob").press("approve:")
 			eventually(t, "the undo", func() bool { return tree(t, dir) == before }, c.shown)
+			c.sees("↩ Undone by alice at ")
 			if _, err := os.Stat(cronOf(dir)); err == nil {
 				t.Error("a new file is still there")
 			}
@@ -59,7 +62,7 @@ func TestAnUndoRefusesWhenTheWorldMovedOn(t *testing.T) {
 	t.Parallel()
 	c, dir := rehearsing(t, plainConfig)
 	t.Cleanup(func() { _ = os.Remove(cronOf(dir)) })
-	c.previewed("logs", "One press back: ")
+	c.previewed("logs", "Undo: ")
 	c.as("bob").press("approve:")
 	c.sees("done run_shell")
 	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte("somebody else's\n"), 0o600); err != nil {
@@ -94,7 +97,7 @@ func TestASettingIsPutBackToWhatItWas(t *testing.T) {
 	set("6")
 	c := newCrew(t, part{"set", []turn{{text: "I set it.", calls: []call{shell("sysctl -w vm.page_lock_unfairness=9")}}}}).enter(t, plainConfig)
 	c.tell("set")
-	c.sees("One press back: sysctl -w 'vm.page_lock_unfairness=6'")
+	c.sees("Undo: sysctl -w 'vm.page_lock_unfairness=6'")
 	set("7")
 	c.as("bob").press("approve:")
 	c.sees("done run_shell")
@@ -116,10 +119,10 @@ func TestEachKindOfChangeIsUndone(t *testing.T) {
 		command, state string // DIR is a directory
 		back           string
 	}{
-		"a rule of the firewall": {"iptables", "apt-get install iptables", "iptables -A OUTPUT -p tcp -d 192.0.2.1 --dport 9 -j ACCEPT", "iptables -S OUTPUT | grep 192.0.2.1", "One press back: iptables -D OUTPUT "},
-		"a mount":                {"findmnt", "apt-get install util-linux", "mount -t tmpfs none DIR", "grep -c ' DIR ' /proc/self/mountinfo", "One press back: umount DIR"},
-		"an account":             {"useradd", "apt-get install passwd", "useradd -M countersign-e2e", "cat /etc/passwd /etc/shadow /etc/group; stat -c '%a %u %g' /etc/passwd /etc/shadow /etc/group", "One press back: restores "},
-		"a crontab":              {"crontab", "apt-get install cron", "echo '0 3 * * * true' | crontab -u nobody -", "crontab -u nobody -l; ls -A /var/spool/cron/crontabs", "One press back: removes 1 new file"},
+		"a rule of the firewall": {"iptables", "apt-get install iptables", "iptables -A OUTPUT -p tcp -d 192.0.2.1 --dport 9 -j ACCEPT", "iptables -S OUTPUT | grep 192.0.2.1", "Undo: iptables -D OUTPUT "},
+		"a mount":                {"findmnt", "apt-get install util-linux", "mount -t tmpfs none DIR", "grep -c ' DIR ' /proc/self/mountinfo", "Undo: umount DIR"},
+		"an account":             {"useradd", "apt-get install passwd", "useradd -M countersign-e2e", "cat /etc/passwd /etc/shadow /etc/group; stat -c '%a %u %g' /etc/passwd /etc/shadow /etc/group", "Undo: restores "},
+		"a crontab":              {"crontab", "apt-get install cron", "echo '0 3 * * * true' | crontab -u nobody -", "crontab -u nobody -l; ls -A /var/spool/cron/crontabs", "Undo: removes 1 new file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := exec.LookPath(tc.needs); err != nil {
@@ -188,12 +191,12 @@ func TestPackagesAndContainersAreUndone(t *testing.T) {
 	status := "docker inspect -f '{{.State.Status}}' " + other
 	version := "dpkg-query -W -f '${Version} ${db:Status-Status}' countersign-e2e 2>&1"
 	rows := []struct{ first, command, state, back string }{
-		{"", "apt-get install -y countersign-e2e=1", version, "One press back: apt-get purge -y countersign-e2e"},
-		{"apt-get install -y countersign-e2e=1", "apt-get install -y countersign-e2e", version, "One press back: apt-get install -y --allow-downgrades 'countersign-e2e=1'"},
-		{"apt-get install -y --allow-downgrades countersign-e2e=1", "apt-get remove -y countersign-e2e", version, "One press back: apt-get install -y --allow-downgrades 'countersign-e2e=1'"},
-		{"", "docker stop -t 0 " + other, status, "One press back: docker start " + other},
-		{"docker stop -t 0 " + other, "docker start " + other, status, "One press back: docker stop " + other},
-		{"docker start " + other, "docker pause " + other, status, "One press back: docker unpause " + other},
+		{"", "apt-get install -y countersign-e2e=1", version, "Undo: apt-get purge -y countersign-e2e"},
+		{"apt-get install -y countersign-e2e=1", "apt-get install -y countersign-e2e", version, "Undo: apt-get install -y --allow-downgrades 'countersign-e2e=1'"},
+		{"apt-get install -y --allow-downgrades countersign-e2e=1", "apt-get remove -y countersign-e2e", version, "Undo: apt-get install -y --allow-downgrades 'countersign-e2e=1'"},
+		{"", "docker stop -t 0 " + other, status, "Undo: docker start " + other},
+		{"docker stop -t 0 " + other, "docker start " + other, status, "Undo: docker stop " + other},
+		{"docker start " + other, "docker pause " + other, status, "Undo: docker unpause " + other},
 	}
 	if !needstest.Whole(t) {
 		rows = []struct{ first, command, state, back string }{rows[0], rows[3]}
@@ -243,7 +246,7 @@ systemctl daemon-reload; systemctl start demo`)
 				continue // each takes its 6 s
 			}
 			c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell(tc.command)}}}}).enter(t, config)
-			c.previewed("do", "One press back: "+tc.back)
+			c.previewed("do", "Undo: "+tc.back)
 			c.as("bob").press(by)
 			c.sees("done run_shell")
 			if inside(state) == before {

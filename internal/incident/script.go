@@ -86,6 +86,17 @@ func Next(dir string, results int, last string) Reply {
 		"| next | " + level + " |\n"}
 }
 
+// Undone is what the model says once a command was undone: it looks how the service is, and tells.
+func Undone(looked bool, health string) Reply {
+	switch {
+	case !looked:
+		return Reply{"That is undone. I'll check what it means for the service.", []Call{shell("sleep 2; cat run/health", "low", false, "See how the service is after the undo")}}
+	case strings.Contains(health, "unhealthy"):
+		return Reply{Text: "Checkout refuses orders again: its log directory is over the quota, as before the change. What would you like to do instead?"}
+	}
+	return Reply{Text: "Checkout still accepts orders."}
+}
+
 // Aside is what the model says while a card waits.
 func Aside() Reply {
 	return Reply{Text: "A real model would answer that now. This one is scripted: set OPENAI_API_KEY and OPENAI_MODEL to talk to one. The card is still open."}

@@ -171,6 +171,6 @@ func (t undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	plan := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		return t.commit(ctx, sink, c, "Undone: "+summarize(changes), changes...)
 	})
-	plan.Level = level
+	plan.Level, plan.Undoes = level, approvals.ID(args.Change)
 	return plan, nil
 }

@@ -42,9 +42,9 @@ func evidence(a approvals.Action, home string, r rehearsal.Report, err error, pr
 		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: text}
 	}
 	if none, ok := errors.AsType[rehearsal.NoneError](err); ok {
-		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "not rehearsed (" + visible(none.Why, maxLine) + ")"}
+		return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "couldn't rehearse it (" + visible(none.Why, maxLine) + ")"}
 	}
-	return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "not rehearsed (the target didn't answer in time)"}
+	return approvals.Preview{Evidence: approvals.UnknownEffect, Text: "couldn't rehearse it (the target didn't answer in time)"}
 }
 
 // isCached reports whether a file is in a cache below a home directory: nobody decides by what happens to it. Settings

@@ -116,7 +116,7 @@ func (u undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, tools.Failed("%w", err)
 	}
-	raw, err := json.Marshal(map[string]any{"command": command, "mutation": true, "privesc": false, "risk": "medium", "why": "undoes request " + args.Change})
+	raw, err := json.Marshal(map[string]any{"command": command, "mutation": true, "privesc": false, "risk": "medium", "why": "undo"})
 	if err != nil {
 		return tools.Plan{}, tools.Failed("%w", err)
 	}
@@ -126,7 +126,9 @@ func (u undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		cfg.Dir = dir
 	}
 	c.Name, c.Args = "run_shell", raw // for policies it is a command like any other
-	return (&tool{cfg: cfg}).Plan(ctx, c)
+	plan, err := (&tool{cfg: cfg}).Plan(ctx, c)
+	plan.Undoes = approvals.ID(args.Change)
+	return plan, err
 }
 
 // Resume implements tools.Resumer.
