@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
@@ -17,7 +18,7 @@ import (
 const (
 	sayNothingRuns   = "Nothing is running here."
 	sayStopping      = "Stopping. Nothing more of this turn runs."
-	sayUndoAsks      = "Undo needs approval. See its card below."
+	sayUndoAsks      = "Undo needs approval."
 	sayStillWorking  = "I'm still working, so I haven't started that. Try again when I'm done, or say `stop` first."
 	sayNotByToken    = "A token can't approve or deny. Sign in to the console and press the button on the card."
 	sayBotsDecide    = "Bots can't decide."
@@ -79,12 +80,12 @@ func sayNoOutput(id string) string {
 
 // sayPenHeld answers a message while a person has the keyboard.
 func sayPenHeld(who string) string {
-	return fmt.Sprintf("%s has the keyboard, so I'm paused. I'll read this when they say `give`.", who)
+	return fmt.Sprintf("%s the keyboard, so I'm paused. I'll read this after `give`.", chat.Has(who))
 }
 
 // sayPaused is the status while a person has the keyboard.
 func sayPaused(who string) string {
-	return fmt.Sprintf("Paused: %s has the keyboard. I'll continue when they say `give`.", who)
+	return fmt.Sprintf("Paused: %s the keyboard. I'll continue after `give`.", chat.Has(who))
 }
 
 // saySilent says why the keyboard was taken back.

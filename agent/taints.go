@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"encoding/json"
 	"slices"
 
 	"countersign/agent/history"
+	"countersign/agent/llm"
 	"countersign/agent/taint"
 	"countersign/approvals"
+	"countersign/approvals/deed"
 )
 
 // maxTaint limits, in entries, how far back the source of a command's words is searched.
@@ -26,7 +29,7 @@ var commands = []string{"run_shell", "bash", "execute_code", "read_output", "get
 
 func taintSources(entries []history.Entry) []taint.Source {
 	entries = entries[max(0, len(entries)-maxTaint):]
-	calls := map[string]string{}
+	calls := map[string]llm.Call{}
 	var out []taint.Source
 	for i := range entries {
 		switch e := &entries[i]; {
@@ -42,7 +45,7 @@ func taintSources(entries []history.Entry) []taint.Source {
 			}
 		case e.Reply != nil:
 			for _, c := range e.Reply.Calls {
-				calls[c.ID] = c.Name
+				calls[c.ID] = c
 			}
 		case e.Edited != nil:
 			out = append(out, taint.Source{Kind: "message", Name: e.Edited.By.Name, Text: e.Edited.Text, Trusted: true})
@@ -50,10 +53,16 @@ func taintSources(entries []history.Entry) []taint.Source {
 			if e.Result.Skipped || e.Result.Denied {
 				continue
 			}
-			s := taint.Source{Kind: "tool output", Name: calls[e.Result.Call], Text: e.Result.Text}
+			c := calls[e.Result.Call]
+			s := taint.Source{Kind: "tool output", Name: c.Name, Text: e.Result.Text}
 			if slices.Contains(commands, s.Name) {
 				s.Kind = "command output"
 			}
+			var args struct {
+				Command string `json:"command"`
+			}
+			// A command about what a listing has found is what people expect, and tells them nothing.
+			s.Trusted = c.Name == "ls" || c.Name == "find" || json.Unmarshal([]byte(c.Args), &args) == nil && deed.Lists(args.Command)
 			out = append(out, s)
 		}
 	}

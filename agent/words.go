@@ -502,7 +502,7 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	case stepIdle:
 		b.WriteString(sayIdle)
 		if f.pen != nil {
-			fmt.Fprintf(&b, " %s has the keyboard.", f.pen.Pen.By.Name)
+			fmt.Fprintf(&b, " %s the keyboard.", chat.Has(f.pen.Pen.By.Name))
 		}
 	case stepPaused:
 		b.WriteString(sayPaused(s.holder))

@@ -493,7 +493,7 @@ func (w *worker) release(ctx context.Context, s step) (more bool, err error) {
 	status := chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true}
 	switch s.kind {
 	case stepPaused:
-		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusPaused + " " + s.holder + " has the keyboard"}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusPaused + " " + chat.Has(s.holder) + " the keyboard"}
 	case stepWait:
 		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusDecision}
 	case stepAnswer:

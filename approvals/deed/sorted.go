@@ -2,10 +2,31 @@ package deed
 
 import (
 	"slices"
+	"strings"
 
 	"countersign/approvals"
 	"countersign/approvals/argv"
 )
+
+// listers print the names of what is there, and no text that somebody wrote; orders put them in an order.
+var (
+	listers = []string{"ls", "find", "du", "df", "stat", "tree", "wc", "lsblk"}
+	orders  = []string{"sort", "uniq", "head", "tail", "wc"}
+)
+
+// Lists reports whether a command prints the names of what is there: files, directories, file systems.
+func Lists(command string) bool {
+	cmds, ok := argv.ParsePipe(command)
+	for i, c := range cmds {
+		other := func(w argv.Word) bool { // it reads a file, or runs something
+			return i > 0 && w.Text[:min(1, len(w.Text))] != "-" && strings.Trim(w.Text, "0123456789") != "" || strings.HasPrefix(w.Text, "-exec") || strings.HasPrefix(w.Text, "-ok")
+		}
+		if !c.Literal || !c.Alone || len(c.Argv) == 0 || slices.ContainsFunc(c.Argv[1:], other) || !slices.Contains([][]string{listers, orders}[min(i, 1)], argv.Program(c.Argv[0].Text)) {
+			return false
+		}
+	}
+	return ok && len(cmds) > 0
+}
 
 // Sorted reports whether what matters of an action's output is its beginning: of what a tool answers, of a table,
 // whose first line names the columns, and of what is sorted.

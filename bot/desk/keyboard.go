@@ -106,7 +106,7 @@ func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User,
 	if taken.Again {
 		from = " still"
 	}
-	return sayTaken(who.Name, taken.Session, m.Name, from, taken.Attach), true, nil
+	return sayTaken(who.Name, m.Name, from, taken.Attach), true, nil
 }
 
 // Give returns it to the bot.
@@ -172,7 +172,7 @@ func (t Terminals) Pass(ctx context.Context, thread chat.ThreadID, by chat.User,
 		return refusal(err), taker, false, nil
 	}
 	o.Book.Mark(passed.Session, "shared", next.Name+" takes the keyboard")
-	return sayTaken(next.Name, passed.Session, m.Name, " from "+passed.From, passed.Attach), taker, true, nil
+	return sayTaken(next.Name, m.Name, " from "+passed.From, passed.Attach), taker, true, nil
 }
 
 // Sessions answers the chat word.

@@ -3,6 +3,8 @@ package desk
 import (
 	"fmt"
 	"strings"
+
+	"countersign/adapters/chat"
 )
 
 // What people read of the chat words, side by side.
@@ -81,9 +83,9 @@ func sayNoTerminals(target, why string) string {
 }
 
 // sayTaken says who has the keyboard now. from is " from NAME", or "".
-func sayTaken(who, session, target, from, attach string) string {
-	return fmt.Sprintf("%s has the keyboard of `%s` on `%s`%s. I'm paused until you say `give`. Attach with:\n\n```\n%s\n```\n"+
-		"Detach with Ctrl-b d. I'll see what you typed when you give it back, except hidden passwords.", who, session, target, from, attach)
+func sayTaken(who, target, from, attach string) string {
+	return fmt.Sprintf("%s the keyboard on `%s`%s. I'm paused until you say `give`. To type in a terminal of your own, attach with:\n\n```\n%s\n```\n"+
+		"Detach with Ctrl-b d. I'll see what you typed when you give it back, except hidden passwords.", chat.Has(who), target, from, attach)
 }
 
 // sayHeldElsewhere says that somebody still has the keyboard of another session.

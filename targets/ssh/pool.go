@@ -218,8 +218,8 @@ func (t *Target) session(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh
 			}
 			continue
 		case c == nil && time.Since(began) > fullTime:
-			return nil, nil, nil, fmt.Errorf("%s: all its sessions were busy for %s; end what runs there, or raise MaxSessions in its "+
-				"sshd_config to 10", t.c.Name, fullTime)
+			return nil, nil, nil, fmt.Errorf("%s had no free SSH channel for %s; end a terminal there that nobody needs, or raise MaxSessions in its "+
+				"sshd_config", t.c.Name, fullTime)
 		case c == nil:
 			if err := t.pause(ctx, changed); err != nil {
 				return nil, nil, nil, err

@@ -238,7 +238,7 @@ func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, o
 		r.State, r.Notice = string(tmux.StateRunning),
 			fmt.Sprintf("Stop was asked for, but the command in pane %s could not be interrupted: %v. It may still be running.", p.ID(), err)
 	case idle || err != nil:
-		r.Notice = "The command was stopped before its end, because somebody said stop. What it had done until then stays done."
+		r.Notice = "Stopped before its end. What it had done until then stays done."
 	default:
 		r.State, r.Notice = string(tmux.StateRunning), fmt.Sprintf("Stop was asked for and Ctrl-C was pressed in pane %s, but the command is still running.", p.ID())
 	}

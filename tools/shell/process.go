@@ -118,9 +118,9 @@ func (k *call) processResult(ctx, wctx context.Context, res backend.Result, end 
 		return tools.Result{Cut: cutAt(so, se), Why: sayKilled(k.wait.limit)}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
 	case res.Killed:
 		r := result{Stdout: so, Stderr: se, State: "stopped",
-			Notice: "The command was killed with everything it had started, because somebody said stop. What it had done until then stays done."}
+			Notice: "Stopped. The command and everything it had started were killed. What it had done until then stays done."}
 		if errors.Is(context.Cause(ctx), tools.ErrShutdown) {
-			r.Notice = "The command was killed with everything it had started, because the bot went away. What it had done until then stays done."
+			r.Notice = "The bot went away, so the command and everything it had started were killed. What it had done until then stays done."
 		}
 		out.event(tools.Info, r.Notice)
 		out.event(tools.Completed, r.State)

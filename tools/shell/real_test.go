@@ -85,7 +85,7 @@ func TestRealStopEndsTheCommand(t *testing.T) {
 			cancel()
 		}
 	})
-	if r := parse(t, out); !out.Result.Failed || r.State != "stopped" || !strings.Contains(r.Notice, "stopped before its end") {
+	if r := parse(t, out); !out.Result.Failed || r.State != "stopped" || !strings.Contains(r.Notice, "Stopped before its end") {
 		t.Errorf("%s %v", out.Text, out.Err)
 	}
 	if out = runReal(t, reg, call("echo free; touch y")); !strings.Contains(out.Text, `"stdout":"free\n"`) {

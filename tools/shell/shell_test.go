@@ -380,7 +380,7 @@ func TestStopInterruptsTheCommandAndReportsIt(t *testing.T) {
 	w := managed(t)
 	out, p := w.cancelled(errors.New("stopped by a person"))
 	r := parse(t, out)
-	if p.Interrupts() != 1 || !out.Result.Failed || out.Result.Unknown || r.State != "stopped" || !strings.Contains(r.Notice, "stopped before its end") {
+	if p.Interrupts() != 1 || !out.Result.Failed || out.Result.Unknown || r.State != "stopped" || !strings.Contains(r.Notice, "Stopped before its end") {
 		t.Errorf("%d interrupts, %+v", p.Interrupts(), r)
 	}
 }
