@@ -324,18 +324,24 @@ func (a *Adapter) thread(id string, t threadRow, r reader, m markRow) thread {
 // message is a message as the page sees it. HTML is set for the bot only: it is
 // Text rendered by [renderMarkdown]. Everything else is plain text.
 type message struct {
-	Seq    uint64      `json:"seq"`
-	Rev    uint64      `json:"rev"`
-	Key    string      `json:"key"`
-	From   from        `json:"from"`
-	At     time.Time   `json:"at"`
-	Edited *time.Time  `json:"edited,omitempty"`
-	Text   string      `json:"text"`
-	HTML   string      `json:"html"`
-	Card   *chat.Card  `json:"card,omitempty"`
-	Files  []chat.File `json:"files,omitempty"`
-	Kind   string      `json:"kind"` // "human" or "bot"
-	Quiet  bool        `json:"quiet,omitempty"`
+	Seq    uint64     `json:"seq"`
+	Rev    uint64     `json:"rev"`
+	Key    string     `json:"key"`
+	From   from       `json:"from"`
+	At     time.Time  `json:"at"`
+	Edited *time.Time `json:"edited,omitempty"`
+	Text   string     `json:"text"`
+	HTML   string     `json:"html"`
+	Card   *chat.Card `json:"card,omitempty"`
+	Files  []file     `json:"files,omitempty"`
+	Kind   string     `json:"kind"` // "human" or "bot"
+	Quiet  bool       `json:"quiet,omitempty"`
+}
+
+// file is a file of a message; HTML is set for the Markdown of the bot.
+type file struct {
+	chat.File
+	HTML string `json:"html,omitempty"`
 }
 
 type from struct {
@@ -346,7 +352,14 @@ type from struct {
 func (a *Adapter) message(n numbered) message {
 	m := message{
 		Seq: n.seq, Rev: n.Rev, Key: n.Key, From: from{n.From.ID, shownText(n.From.Name)}, At: n.At, Edited: n.Edited,
-		Text: shownText(n.Text), Card: shownCard(n.Card), Files: shownFiles(n.Files), Kind: "human", Quiet: n.Quiet,
+		Text: shownText(n.Text), Card: shownCard(n.Card), Kind: "human", Quiet: n.Quiet,
+	}
+	for _, f := range shownFiles(n.Files) {
+		shown := file{File: f}
+		if n.From.Bot && strings.HasSuffix(f.Name, ".md") {
+			shown.HTML = renderMarkdown(strings.ReplaceAll(f.Text, "@\u200B", "@")) // nobody is called here
+		}
+		m.Files = append(m.Files, shown)
 	}
 	if n.From.Bot {
 		m.Kind, m.From.Name, m.HTML = "bot", a.title, renderMarkdown(n.Text)

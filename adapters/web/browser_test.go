@@ -111,6 +111,10 @@ func (b *incident) Click(_ context.Context, c chat.Click) (chat.Answer, error) {
 	b.mu.Lock()
 	b.clicks = append(b.clicks, c)
 	b.mu.Unlock()
+	if strings.HasPrefix(string(c.Button), "undo:") {
+		b.post(c.Thread, chat.Post{Key: "undo", Card: face(b.t, "undo-command")})
+		return chat.Answer{OK: true, Notice: "Undo needs approval."}, nil
+	}
 	face := question()
 	face.Choose, face.Final, face.Warn = nil, true, nil
 	if c.Button == "deny:1" {

@@ -26,6 +26,7 @@ type column struct {
 	name   string
 	number bool    // its cells are numbers
 	whole  float64 // what a full bar stands for; 0: it has no bars
+	share  bool    // its numbers are percentages: near 100 they have another colour
 }
 
 const (
@@ -69,6 +70,11 @@ func readFigure(text string) (figure, bool) {
 			}
 		}
 	}
+	if tabs := strings.Count(text, "\t"); tabs == len(lines) && tabs > 1 { // du, which has a tab in each line
+		f, ok := readColumns([]string{"Size", "Path"}, lines, true, "Size")
+		other := func(row []string) bool { return !strings.Contains(row[1], "/") }
+		return f, ok && f.head[0].number && !slices.ContainsFunc(f.rows, other)
+	}
 	return figure{}, false
 }
 
@@ -100,7 +106,7 @@ func readColumns(head []string, lines []string, rest bool, bars ...string) (f fi
 		}
 		if c.number && slices.Contains(bars, name) {
 			if c.whole = most; strings.Contains(name, "%") || name == "Capacity" || len(name) == 2 { // vmstat's are percentages
-				c.whole = max(100, most) // %CPU counts each processor
+				c.whole, c.share = max(100, most), true // %CPU counts each processor
 			}
 		}
 		f.head = append(f.head, c)
@@ -194,7 +200,11 @@ func (f figure) write(w util.BufWriter) {
 			c := f.head[i]
 			_, _ = fmt.Fprintf(w, "<td%s>%s", c.class(), html.EscapeString(cell))
 			if n, ok := quantity(cell); ok && c.whole > 0 {
-				_, _ = fmt.Fprintf(w, `<meter max="%g" value="%g" aria-label="%s"></meter>`, c.whole, n, html.EscapeString(c.name))
+				limits := ""
+				if c.share {
+					limits = ` low="75" high="90" optimum="0"`
+				}
+				_, _ = fmt.Fprintf(w, `<meter max="%g"%s value="%g" aria-label="%s"></meter>`, c.whole, limits, n, html.EscapeString(c.name))
 			}
 			_, _ = w.WriteString("</td>")
 		}

@@ -18,6 +18,14 @@ func TestFiguresOnThePage(t *testing.T) {
 	s.is(`document.querySelector('.md .as-text').open === false && document.querySelector('.md .as-text pre').textContent.includes('/dev/sda1        20G')`)
 	s.is(`document.querySelectorAll('.md meter')[1].getBoundingClientRect().width > 20`)
 	s.checked(axe, "figures")
+	s.bot.post(th, chat.Post{Key: "vmstat", Text: "```\nprocs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----\n r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa st\n" +
+		" 1  0      0 1234567  100000 5000000    0    0    12    30  1000  2000 40 10 45  5  0\n 9  0      0 1234567  100000 5000000    0    0    12  3000  1000 20000 95  5  0  0  0\n```",
+		Files: []chat.File{{Name: "timeline.md", Text: "# Timeline\n\n- 02:11 costs \\$2.50, told @\u200Balice\n"}}})
+	s.until(`[...document.querySelectorAll('.figure th')].some((th) => th.textContent === 'us')`)
+	s.is(`[...document.querySelectorAll('.table')].every((t) => t.scrollWidth <= t.clientWidth)`)
+	s.do("the file", script(`document.querySelector('.file').open = true`))
+	s.is(`document.querySelector('.file .md li').textContent === '02:11 costs $2.50, told @alice' && document.querySelector('.file pre') === null`)
+	s.shot("51-figures-wide")
 	s.do("the text", script(`document.querySelector('.md .as-text summary').click()`))
 	s.until(`document.querySelector('.md .as-text pre').getBoundingClientRect().height > 0`)
 	s.shot("50-figures")

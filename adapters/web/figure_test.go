@@ -11,28 +11,34 @@ func TestWhatCommandsPrintIsShownAsAFigure(t *testing.T) {
 		want       []string // of the HTML
 	}{
 		{"df -h", "Filesystem      Size  Used Avail Use% Mounted on\n/dev/sda1        20G   17G  2.1G  89% /\ntmpfs           1.9G     0  1.9G   0% /run/user/1000\n", []string{
-			`<th>Filesystem</th>`, `<th class="number">Size</th>`, `<td class="number">89%<meter max="100" value="89" aria-label="Use%"></meter></td>`, `<td>/run/user/1000</td>`,
+			`<th>Filesystem</th>`, `<th class="number">Size</th>`, `<td class="number">89%<meter max="100" low="75" high="90" optimum="0" value="89" aria-label="Use%"></meter></td>`, `<td>/run/user/1000</td>`,
 		}},
 		{"df -i", "Filesystem     Inodes IUsed IFree IUse% Mounted on\nudev              500     4   496    1% /dev\n/dev/disk 2           -     -     -     - /mnt/a b\n", nil},
 		{"df -i without an odd name", "Filesystem     Inodes IUsed IFree IUse% Mounted on\nudev              500     4   496    1% /dev\nnone           -     -     -     - /mnt/a b\n", []string{
-			`<td class="number">1%<meter max="100" value="1" aria-label="IUse%"></meter></td>`, `<td class="number">-</td>`, `<td>/mnt/a b</td>`,
+			`<td class="number">1%<meter max="100" low="75" high="90" optimum="0" value="1" aria-label="IUse%"></meter></td>`, `<td class="number">-</td>`, `<td>/mnt/a b</td>`,
 		}},
 		{"ps aux", "USER         PID %CPU %MEM    VSZ   RSS TTY      STAT START   TIME COMMAND\nroot           1  0.0  0.1  16768 10240 ?        Ss   Nov26   0:05 /sbin/init splash <x>\nwww-data    4711  187  4.0 999999 88888 ?        R    03:12  99:59 nginx: worker process\n", []string{
-			`<td>/sbin/init splash &lt;x&gt;</td>`, `<td class="number">187<meter max="187" value="187" aria-label="%CPU"></meter></td>`, `<meter max="100" value="4" aria-label="%MEM">`,
+			`<td>/sbin/init splash &lt;x&gt;</td>`, `<td class="number">187<meter max="187" low="75" high="90" optimum="0" value="187" aria-label="%CPU"></meter></td>`, `<meter max="100" low="75" high="90" optimum="0" value="4" aria-label="%MEM">`,
 		}},
 		{"ps -ef", "UID          PID    PPID  C STIME TTY          TIME CMD\nroot           1       0  0 Nov26 ?        00:00:05 /sbin/init\n", []string{`<th>CMD</th>`, `<td class="number">1</td>`}},
 		{"kubectl top pods", "NAME                     CPU(cores)   MEMORY(bytes)\nshop-6d5f9c6b7c-x2x9l    250m         512Mi\nshop-6d5f9c6b7c-zzzzz    1            1Gi\n", []string{
 			`<meter max="1" value="0.25" aria-label="CPU(cores)">`, `<meter max="1.073741824e+09" value="5.36870912e+08" aria-label="MEMORY(bytes)">`,
 		}},
 		{"vmstat", "procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----\n r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa st\n 1  0      0 123456  10000 500000    0    0    12    30  100  200 40 10 45  5  0\n", []string{
-			`<td class="number">40<meter max="100" value="40" aria-label="us"></meter></td>`, `<td class="number">123456</td>`,
+			`<td class="number">40<meter max="100" low="75" high="90" optimum="0" value="40" aria-label="us"></meter></td>`, `<td class="number">123456</td>`,
 		}},
 		{"ss -s", "Total: 612\nTCP:   62 (estab 20, closed 30, orphaned 0, timewait 29)\n\nTransport Total     IP        IPv6\nRAW\t  0         0         0\nTCP\t  32        20        12\n", []string{
 			`<th>Transport</th>`, `<td class="number">32<meter max="32" value="32" aria-label="Total"></meter></td>`,
 		}},
+		{"du -sh", "412M\t/home/deploy/releases/209\n12.4G\t/home/deploy/all of it\n", []string{
+			`<th class="number">Size</th>`, `<td class="number">412M<meter max="1.33143986176e+10" value="4.32013312e+08" aria-label="Size"></meter></td>`, `<td>/home/deploy/all of it</td>`,
+		}},
 		{"numbers", "[3, 1.5, 2, 8]", []string{`<polyline points="0.0,`, `4 values from 1.5 to 8, the last 8`}},
 		{"equal numbers", "[5,5,5]", []string{`3 values from 5 to 5`}},
 		{"objects", `[{"host":"web-1","load":3},{"host":"web-2","load":1.5}]`, []string{`<th>host</th>`, `<td class="number">1.5<meter max="3" value="1.5" aria-label="load"></meter></td>`}},
+		{"a table with tabs", "name\tsize\n", nil},
+		{"words with tabs", "a\tb/\nc\td/\n", nil},
+		{"counts", "12\terror\n3\twarning\n", nil},
 		{"prose", "The disk is full.\nNothing to see.", nil},
 		{"a cut table", "/dev/sda1        20G   17G  2.1G  89% /\n", nil},
 		{"a row too short", "Filesystem      Size  Used Avail Use% Mounted on\n/dev/sda1        20G\n", nil},

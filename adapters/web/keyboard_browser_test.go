@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -98,4 +99,55 @@ func TestTheKeyboardInTheBrowser(t *testing.T) {
 	s.until(`document.querySelector('#hands-text').textContent.startsWith('The bot has the keyboard.')`)
 	s.clean()
 	bob.clean()
+}
+
+// tap touches the middle of what css names.
+func (s *screenTest) tap(what, css string) {
+	s.t.Helper()
+	x, y := s.at(css)
+	s.do(what,
+		cmd(input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchStart, TouchPoints: []*input.TouchPoint{{X: x, Y: y}}}),
+		cmd(input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd, TouchPoints: []*input.TouchPoint{}}))
+}
+
+// Keys that a phone's keyboard hasn't reach the terminal from the row below it, and don't take the focus from it.
+func TestTheKeysOfAPhone(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	s := newScreenTest(t, func(c *Config) { c.Panes = d })
+	s.bot.words = d.words(s.bot)
+	s.ask()
+	s.do("a phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch))
+	s.until(`innerWidth === 390 && matchMedia('(hover: none)').matches`)
+	s.tap("the terminal", "#term-toggle")
+	s.until(`document.querySelector('#hands-text').textContent === 'The bot has the keyboard.' && document.querySelector('.term-text').textContent.includes('uptime')`)
+	s.is(`!document.querySelector('#touch-keys').checkVisibility()`)
+	s.tap("take control", "#hands-take")
+	s.until(`document.querySelector('#hands-text').textContent === 'You have the keyboard.' && document.querySelector('#touch-keys').checkVisibility()`)
+	s.until(`document.activeElement.closest('.xterm') !== null`)
+	s.is(`[...document.querySelectorAll('#touch-keys button')].every((b) => { const at = b.getBoundingClientRect(); return at.height >= 44 && at.width >= 40 && at.bottom <= innerHeight && at.right <= innerWidth; })`)
+	want := ""
+	for _, k := range []struct{ key, types string }{{"esc", "\x1b"}, {"tab", "\t"}, {"up", "\x1b[A"}, {"down", "\x1b[B"}, {"left", "\x1b[D"}, {"right", "\x1b[C"}, {"c", "\x03"}} {
+		s.tap(k.key, "#touch-keys [data-key="+k.key+"]")
+		want += k.types
+		s.is(`document.activeElement.closest('.xterm') !== null`)
+	}
+	s.tap("ctrl", "#touch-keys [data-key=ctrl]")
+	s.until(`document.querySelector('#touch-keys [data-key=ctrl]').getAttribute('aria-pressed') === 'true'`)
+	s.do("with a letter", press("r"))
+	s.until(`document.querySelector('#touch-keys [data-key=ctrl]').getAttribute('aria-pressed') === 'false'`)
+	s.do("the next letter without it", press("x"))
+	want += "\x12x"
+	s.until(`document.querySelector('.term-text').textContent.includes('x')`)
+	for range 100 {
+		if typed, _ := d.now(); typed == want {
+			break
+		}
+		s.do("the keys on their way", script(`new Promise((done) => requestAnimationFrame(done))`))
+	}
+	if typed, _ := d.now(); typed != want {
+		t.Errorf("typed %q, want %q", typed, want)
+	}
+	s.shot("43-keyboard-phone")
+	s.clean()
 }

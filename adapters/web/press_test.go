@@ -134,6 +134,53 @@ func TestAPressCountsOnlyOfAButtonThatHasBeenThereForAWhile(t *testing.T) {
 	s.clean()
 }
 
+// TestAnUndoLeadsToItsCard: the notice of a press of Undo has a way to the card on which people decide about it.
+func TestAnUndoLeadsToItsCard(t *testing.T) {
+	t.Parallel()
+	s := newScreenTest(t)
+	th := s.talk()
+	s.bot.post(th, chat.Post{Key: "done", Card: face(t, "diff-done")})
+	s.bot.post(th, chat.Post{Key: "long", Text: strings.Repeat("A line of what was said since.\n\n", 60)})
+	s.until(`document.querySelector('.card.line button[data-verb=undo]') !== null && document.querySelector('#log').textContent.includes('said since')`)
+	s.do("up to the change", script(`document.querySelector('.card.line').scrollIntoView({ block: 'center', behavior: 'instant' })`))
+	s.decide("undo", ".card.line button[data-verb=undo]")
+	s.until(`document.querySelector('#told button')?.textContent === 'Go to the card'`)
+	s.until(`document.querySelector('.card.open') !== null`)
+	s.is(`document.querySelector('#told').textContent.startsWith('Undo needs approval.')`)
+	s.shot("71-undo-asks")
+	s.do("to it", click("#told button"))
+	s.until(`document.activeElement === document.querySelector('.card.open')`)
+	s.is(`(() => { const at = document.activeElement.querySelector('h3').getBoundingClientRect(); return at.top > 0 && at.bottom < innerHeight; })()`)
+	s.shot("72-undo-card")
+	s.bot.post(th, chat.Post{Key: "done", Card: face(t, "undone")})
+	s.do("on a phone", chromedp.EmulateViewport(390, 844))
+	s.until(`document.querySelector('.card.line').textContent.includes('↩ Undone by alice')`)
+	s.is(`document.querySelector('.card.line button[data-verb=undo]') === null`)
+	s.do("up to the change", script(`document.querySelector('.card.line').scrollIntoView({ block: 'center', behavior: 'instant' })`))
+	s.shot("73-undone-phone")
+	s.clean()
+}
+
+// TestAPageThatIsOpenWhileTheAddressChangesSaysSo: it names the new one, and counts nothing on.
+func TestAPageThatIsOpenWhileTheAddressChangesSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newScreenTest(t, func(c *Config) { c.Origin = itself })
+	s.bot.post(s.talk(), chat.Post{Key: "c", Card: face(t, "running")})
+	s.until(`document.querySelector('.card time[data-since]') !== null`)
+	h := s.srv.Config.Handler
+	s.srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Host = "old.example.com" // as if the page had come from there
+		h.ServeHTTP(w, r)
+	})
+	s.srv.CloseClientConnections()
+	s.until(`document.querySelector('#banner').textContent === "This console isn't served under this address. Open ` + s.url + ` instead."`)
+	s.is(`document.querySelector('time[data-since]') === null`)
+	s.shot("86-moved")
+	s.do("time for another look", script(`globalThis.late = performance.now() + 6000`))
+	s.until(`performance.now() > globalThis.late`)
+	s.is(`document.querySelector('#banner').textContent.startsWith("This console isn't served")`)
+}
+
 // Whoever builds another deciding button must use the same mechanism.
 func TestOneMechanismGuardsEveryDecidingButton(t *testing.T) {
 	for _, name := range []string{"card.js", "keys.js", "app.js"} {
@@ -523,7 +570,7 @@ func TestWhatFiresIsOnTheFirstPage(t *testing.T) {
 	th := s.talk()
 	home := busyHome(t, th)
 	home.Alerts = []chat.Firing{
-		{ID: "a1", Title: "checkout refuses orders", Severity: "critical", Source: "alertmanager", Since: time.Now().Add(-9 * time.Minute), Thread: th},
+		{ID: "a1", Title: "checkout refuses orders", Severity: "critical", Source: "alertmanager", Runbook: "https://runbooks.example.com/checkout", Since: time.Now().Add(-9 * time.Minute), Thread: th},
 		{ID: "a2", Title: "disk is nearly full on db-1", Severity: "warning", Since: time.Now().Add(-time.Hour)},
 		{ID: "a3", Title: "certificate expires soon", Severity: "info", Since: time.Now().Add(-time.Hour), Silenced: true},
 	}
@@ -546,5 +593,23 @@ func TestWhatFiresIsOnTheFirstPage(t *testing.T) {
 	if all.silenced.Load() == nil {
 		t.Error("it isn't silenced")
 	}
+
+	// Above its conversation, too.
+	all.silenced.Store(nil)
+	s.do("its conversation", click("#home .home-alert a"))
+	const above = `document.querySelector('#alert:not([hidden]) .home-alert')`
+	s.until(above + `?.textContent.includes('critical') && ` + above + `.querySelector('a').href === 'https://runbooks.example.com/checkout'`)
+	s.shot("84-alert-above-phone")
+	s.do("silence", click("#alert button"))
+	s.until(`performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/api/lists/alerts/act')).length === 2`)
+	if all.silenced.Load() == nil {
+		t.Error("it isn't silenced")
+	}
+	s.do("on a desk", chromedp.EmulateViewport(1280, 800))
+	s.until(`innerWidth === 1280`)
+	s.shot("85-alert-above")
+	home.Alerts = nil
+	desk.set(home)
+	s.until(`document.querySelector('#alert').hidden`)
 	s.clean()
 }

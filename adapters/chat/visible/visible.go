@@ -13,14 +13,17 @@ import (
 // it changes a picture, never a word.
 const EmojiSelector = "\uFE0F"
 
-// Text is text for people: hidden characters are shown as escapes.
-func Text(s string) string {
-	return Code(strings.ReplaceAll(s, EmojiSelector, ""))
-}
+// joiner makes one picture of two.
+const joiner = '\u200D'
+
+// Text is text for people: hidden characters are shown as escapes, but what joins two pictures.
+func Text(s string) string { return shown(strings.ReplaceAll(s, EmojiSelector, ""), true) }
 
 // Code is Text without an exception: all but newlines, tabs and
 // printable characters becomes an escape.
-func Code(s string) string {
+func Code(s string) string { return shown(s, false) }
+
+func shown(s string, pictures bool) string {
 	clean := true
 	for i := range len(s) {
 		if c := s[i]; c != '\n' && c != '\t' && (c < ' ' || c >= 0x7f) {
@@ -32,9 +35,13 @@ func Code(s string) string {
 		return s
 	}
 	var b strings.Builder
+	var last rune
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
+		next, _ := utf8.DecodeRuneInString(s[i+n:])
 		switch {
+		case pictures && r == joiner && unicode.In(last, unicode.So, unicode.Sk) && unicode.Is(unicode.So, next):
+			b.WriteRune(r)
 		case r == utf8.RuneError && n <= 1, r == 0x7f, r < ' ' && r != '\n' && r != '\t':
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case Hidden(r):
@@ -43,6 +50,7 @@ func Code(s string) string {
 			b.WriteRune(r)
 		}
 		i += n
+		last = r
 	}
 	return b.String()
 }

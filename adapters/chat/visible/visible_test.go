@@ -14,6 +14,9 @@ func TestWhatHidesIsShown(t *testing.T) {
 		{"a tag character", "a\U000E0041b", `a\u{E0041}b`, `a\u{E0041}b`},
 		{"an escape sequence", "a\x1b[31m", `a\x1b[31m`, `a\x1b[31m`},
 		{"a broken byte", "a\xffb", `a\xffb`, `a\xffb`},
+		{"what joins two pictures, in text alone", "\U0001F469\u200D\U0001F4BB", "\U0001F469\u200D\U0001F4BB", "\U0001F469\\u{200D}\U0001F4BB"},
+		{"what joins three", "\U0001F468\u200D\u2764\uFE0F\u200D\U0001F468", "\U0001F468\u200D\u2764\u200D\U0001F468", "\U0001F468\\u{200D}\u2764\\u{FE0F}\\u{200D}\U0001F468"},
+		{"a joiner that joins no two", "rm\u200D -rf\u200D\U0001F4BB", `rm\u{200D} -rf\u{200D}` + "\U0001F4BB", `rm\u{200D} -rf\u{200D}` + "\U0001F4BB"},
 		{"the colour of a character, in text alone", "\u2714\uFE0F", "\u2714", "\u2714\\u{FE0F}"},
 	} {
 		if got := visible.Text(tt.in); got != tt.text {

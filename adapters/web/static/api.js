@@ -29,7 +29,7 @@ function keepKey(key) {
 
 // readOnly is the reason why this person may only look; '' for who may act.
 // verdicts is what the person may do with requests that wait, by their ids: { not, glass }.
-const api = { csrf: '', readOnly: '', verdicts: new Map(), onSignedOut: () => {} };
+const api = { csrf: '', readOnly: '', verdicts: new Map(), onSignedOut: () => {}, onMoved: () => {} };
 export default api;
 
 let reads = new AbortController(); // of what is on its way
@@ -65,6 +65,7 @@ async function call(method, path, body, tried) {
   if (answer.ok) return data;
   const failure = new Failure(answer.status, data?.error || say.status(answer.status));
   if (answer.status === 401 && path !== '/me' && !path.startsWith('/login')) api.onSignedOut(failure);
+  if (answer.status === 421) api.onMoved(failure);
   throw failure;
 }
 

@@ -72,7 +72,7 @@ async function enter() {
   if (!talk) {
     talk = new Talk(changed);
     talk.onLatest = () => go(current);
-    home = new Home((id) => list.find(id)?.title || '');
+    home = new Home((id) => list.find(id)?.title || '', changed);
     list = new List(changed, (id) => home.needsOthers(id));
     // What the person may do with a card that has just come, the bot's home says a moment later.
     talk.onAsk = () => { for (const ms of [0, 700]) setTimeout(() => home.refresh().then(changed).catch(() => {}), ms); };
@@ -141,6 +141,12 @@ function takePlace() {
 navigator.serviceWorker?.addEventListener('message', (e) => { if (e.data?.card !== undefined) toCard(e.data.card); });
 
 $('passkey-login')?.addEventListener('click', () => signIn(() => signInWithPasskey()));
+
+// The console has another address by now: nothing here goes on.
+api.onMoved = (failure) => {
+  banner(failure.message);
+  for (const t of document.querySelectorAll('time[data-since]')) t.removeAttribute('data-since');
+};
 
 api.onSignedOut = (failure) => askLogin(failure.message);
 
@@ -324,6 +330,7 @@ function changed() {
   document.title = (count ? `(${count}) ` : '') + (here?.title ? here.title + ' · ' : '') + name;
   $('menu-dot').hidden = !waiting.some((t) => t.id !== current);
   home.show(current === null && !lists.id);
+  home.showAlert(current);
   $('title').textContent = here?.title?.replaceAll('`', '') || (current ? 'Conversation' : lists.id ? lists.title(lists.id) : home.empty ? 'New conversation' : 'Home');
   const state = here ? list.stateOf(here) : '';
   $('state').textContent = states[state] || '';

@@ -196,7 +196,7 @@ function level(card) {
 // also said in words: the next such time after the card came.
 function value(f, open, at) {
   const clock = open && f.name === 'Expires' && /^([01]\d|2[0-3]):([0-5]\d):([0-5]\d) UTC$/.exec(f.value);
-  if (!clock) return el('dd', { text: f.value });
+  if (!clock) return el('dd', { text: inZone(f.value, at) });
   const end = new Date(at);
   end.setUTCHours(Number(clock[1]), Number(clock[2]), Number(clock[3]), 0);
   if (end < new Date(at)) end.setUTCDate(end.getUTCDate() + 1);
@@ -240,7 +240,7 @@ function buttons(thread, card, offered, notice, details, code) {
     more.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
   }
   const all = new Map(offered.map((b) => {
-    const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', 'data-verb': b.id.split(':')[0], 'aria-label': named(b, card), disabled: true }, el('span', { text: b.label }));
+    const press = el('button', { type: 'button', class: look(b, card), 'data-style': b.style || '', 'data-verb': b.id.split(':')[0], 'aria-label': named(b, card), disabled: true }, el('span', { text: b.label }));
     // Who may only look is told below why nothing can be pressed.
     if (!api.readOnly) {
       deciding(press, {
@@ -282,6 +282,9 @@ function buttons(thread, card, offered, notice, details, code) {
   return form;
 }
 
+// look is the class of a button. To approve what is of high risk is as red here as on other networks.
+function look(b, card) { return 'button ' + (b.style || '') + (b.style === 'approve' && card.tone === 'high' ? ' high' : ''); }
+
 function lower(label) { return label.charAt(0).toLowerCase() + label.slice(1); }
 
 async function decide(thread, card, button, reason, all, press, notice) {
@@ -314,7 +317,7 @@ async function decide(thread, card, button, reason, all, press, notice) {
       notice.classList.add('not-ok');
       notice.replaceChildren(...prose(answer.notice));
       announce(answer.notice);
-    } else tell(answer.notice, answer.ok);
+    } else tell(answer.notice, answer.ok, button.id.startsWith('undo:') && el('button', { type: 'button', class: 'link', text: say.goToCard, on: { click: () => toAsked(thread) } }));
     delete press.dataset.click;
     if (!answer.card?.final) shut(false);
   } catch (e) {
@@ -340,13 +343,23 @@ function reasoned(button, reason, press) {
 // tell says one sentence by the composer, where it covers nothing and survives
 // the card's new face. ok is null for what neither went well nor failed.
 let clearing;
-export function tell(text, ok = true) {
+export function tell(text, ok = true, way = '') {
   if (!text) return;
   const line = $('told');
   line.className = 'told ' + (ok === null ? '' : ok ? 'ok' : 'not-ok');
   line.replaceChildren(...prose(text));
+  if (way) line.append(' ', way);
   clearTimeout(clearing);
   clearing = setTimeout(() => { line.textContent = ''; }, 8000);
+}
+
+// toAsked goes to the card that waits in a conversation, or to those on the first page.
+function toAsked(thread) {
+  if (thread.startsWith('web:')) location.hash = '#t=' + encodeURIComponent(thread);
+  const card = [...document.querySelectorAll('#log .card.open, #home .card.open')].filter((c) => c.checkVisibility()).at(-1);
+  if (!card) return; // the conversation begins at it
+  bring(card);
+  card.focus({ preventScroll: true });
 }
 
 function confirmed(button, card) {
@@ -357,7 +370,7 @@ function confirmed(button, card) {
   $('confirm-code').textContent = card.code || '';
   const yes = $('confirm-yes');
   yes.textContent = button.label;
-  yes.className = 'button ' + (button.style || '');
+  yes.className = look(button, card);
   armed(yes, () => { yes.disabled = false; });
   yes.disabled = true;
   const answer = shown(dialog);

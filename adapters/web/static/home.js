@@ -14,8 +14,9 @@ const groups = [
 
 export class Home {
   // titleOf names a conversation of the console by its id; '' where it is not known.
-  constructor(titleOf) {
+  constructor(titleOf, onChange) {
     this.titleOf = titleOf;
+    this.onChange = onChange;
     this.has = false; // the bot tells of it
     this.waiting = 0; // cards that this person may decide
     this.known = null; // ids of those that were told
@@ -105,21 +106,30 @@ export class Home {
     return true;
   }
 
-  // alert is a problem that an alert told of: how bad, what, since when, and its silence.
-  alert(a) {
+  // showAlert has the problem that a conversation is about stand above it, as long as it goes on.
+  showAlert(thread) {
+    const box = $('alert');
+    const all = thread && this.data ? this.data.alerts.filter((a) => a.thread === thread) : [];
+    box.hidden = !all.length;
+    settle(box, all.map((a) => this.alert(a, box)));
+  }
+
+  // alert is a problem that an alert told of: how bad, what, since when, its runbook and its silence.
+  alert(a, box = $('home')) {
     const print = JSON.stringify([a, this.titleOf(a.thread)]);
-    const was = document.querySelector(`#home [data-alert="${CSS.escape(a.id)}"]`);
+    const was = box.querySelector(`[data-alert="${CSS.escape(a.id)}"]`);
     if (was?.dataset.print === print) return was;
-    const title = a.thread ? el('a', { href: '#t=' + encodeURIComponent(a.thread), text: a.title }) : el('span', { text: a.title });
+    const title = a.thread && box.id === 'home' ? el('a', { href: '#t=' + encodeURIComponent(a.thread), text: a.title }) : el('span', { text: a.title });
     const act = async (what) => {
       try { await api.actInList('alerts', a.id, what); } catch (e) { tell(e.message, false); }
       await this.refresh().catch(() => {});
-      this.show(true);
+      this.onChange();
     };
     const [label, what] = a.silenced ? ['End silence', 'speak'] : ['Silence 1 h', 'silence'];
     return el('div', { class: 'home-row home-alert tone-' + tone(a), 'data-alert': a.id, 'data-print': print },
       el('p', { class: 'alert-title' }, a.severity && el('span', { class: 'chip risk', text: a.severity }), ' ', title),
-      el('p', { class: 'home-from' }, a.silenced ? say.silenced : '', say.since, when(a.since), a.source ? ' · ' + a.source : ''),
+      el('p', { class: 'home-from' }, a.silenced ? say.silenced : '', say.since, when(a.since), a.source ? ' · ' + a.source : '',
+        a.runbook && ' · ', a.runbook && el('a', { href: a.runbook, target: '_blank', rel: 'noreferrer', text: say.runbook })),
       !api.readOnly && el('button', { type: 'button', class: 'button quiet', 'aria-label': `${label}: ${a.title}`, text: label, on: { click: () => act(what) } }));
   }
 

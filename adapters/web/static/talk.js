@@ -165,7 +165,7 @@ export class Talk {
       source.close();
       this.retry = setTimeout(async () => {
         if (round !== this.round) return;
-        try { await api.threads(); } catch (err) { if (err.status === 401) return; }
+        try { await api.threads(); } catch (err) { if (err.status === 401 || err.status === 421) return; }
         if (round === this.round) this.stream(rev);
       }, Math.min(15000, 1000 * 2 ** this.tries++));
     });
@@ -221,10 +221,14 @@ export class Talk {
         el('a', { class: 'at', href: '#t=' + encodeURIComponent(this.id) + '&m=' + m.seq, title: say.linkTo }, when(m.at))));
     if (m.text) {
       if (bot) content.append(outputs(markdown(m.html), this.id));
-      else content.append(el('p', { class: 'said', text: m.text }));
+      else content.append(el('p', { class: 'said', text: m.text.replace(keyboard, '$1') }));
     }
     if (m.card) content.append(renderCard(this.id, m.card, m.at));
-    for (const f of m.files || []) content.append(file(f));
+    for (const f of m.files || []) {
+      const node = file(f);
+      if (f.html) node.querySelector('pre')?.replaceWith(markdown(f.html));
+      content.append(node);
+    }
     return el('div', { class: 'message ' + m.kind, 'data-seq': String(m.seq) }, face(m), content);
   }
 
@@ -311,6 +315,9 @@ function face(m) {
 export function initial(name) {
   return el('span', { class: 'face human', 'aria-hidden': 'true', text: (Array.from(name)[0] || '?').toUpperCase() });
 }
+
+// keyboard is a message of the button Take control or Give back, of which the terminal's own name tells nobody anything.
+const keyboard = /^((?:take|give) [^:\s]+):countersign-\S+/;
 
 const elsewhere = ' posts all of it.'; // said to chats, which have no such page
 
