@@ -25,6 +25,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/passkeytest"
+	"countersign/internal/needstest"
 	"countersign/signer/client"
 	"countersign/signer/stream"
 	"countersign/signer/wire"
@@ -229,6 +230,7 @@ func says(perl, socket, file string) string {
 }
 
 func TestWhoOwnsTheBotCanChangeNothingOnAnEnrolledHost(t *testing.T) {
+	needstest.Long(t)
 	b := newBench(t)
 	must(t, os.Mkdir(filepath.Join(b.dir, "loot"), 0o777))
 	must(t, os.Chmod(filepath.Join(b.dir, "loot"), 0o777))

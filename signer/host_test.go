@@ -395,6 +395,7 @@ func TestARunGoesOnWithoutItsConnectionAndCanBeStopped(t *testing.T) {
 }
 
 func TestAConnectionThatTheHostGaveUpIsReplaced(t *testing.T) {
+	needstest.Long(t)
 	b := newBench(t, "LoginGraceTime 4") // more than a login takes on a busy machine
 	b.target.Prepare()
 	for range 2 { // until the host gives up one that surely came later

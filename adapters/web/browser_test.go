@@ -36,7 +36,7 @@ func shots(t *testing.T) string {
 }
 
 func TestMain(m *testing.M) {
-	needstest.SideBySide(3)
+	needstest.SideBySide(5)
 	code := m.Run()
 	if chromiums.end != nil {
 		chromiums.end()

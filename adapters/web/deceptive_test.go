@@ -14,6 +14,7 @@ import (
 	"countersign/approvals"
 	cards "countersign/approvals/card"
 	"countersign/approvals/risk"
+	"countersign/internal/needstest"
 )
 
 // deceptive is a request that wants to be taken for another one, and what gives it away.
@@ -183,9 +184,9 @@ func TestADeceptiveRequestShowsWhatDecidesIt(t *testing.T) {
 	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
 	s.do("signing in", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch),
 		chromedp.Navigate(link), onScreen("#empty"))
-	n, opened := 1000, 0
-	if testing.Short() {
-		n = 100
+	n, opened := 120, 0
+	if needstest.Whole(t) {
+		n = 1000
 	}
 	for i, d := range deceptions(n, 7) {
 		c, err := json.Marshal(d.card)

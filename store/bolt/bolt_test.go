@@ -24,22 +24,27 @@ func openIn(t *testing.T, dir string, journal int64) *bolt.DB {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, journal := range engines {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			storetest.Run(t, func(t *testing.T) store.DB { return openIn(t, t.TempDir(), journal) })
 		})
 	}
 }
 
 func TestDurable(t *testing.T) {
+	t.Parallel()
 	for name, journal := range engines {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			storetest.RunDurable(t, func(t *testing.T, dir string) store.DB { return openIn(t, dir, journal) })
 		})
 	}
 }
 
 func TestPackagesOverBolt(t *testing.T) {
+	t.Parallel()
 	open := func(t *testing.T) store.DB { return openIn(t, t.TempDir(), 16<<10) }
 	t.Run("queue", func(t *testing.T) { storetest.RunQueue(t, open) })
 	t.Run("outbox", func(t *testing.T) { storetest.RunOutbox(t, open) })

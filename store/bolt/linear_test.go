@@ -67,8 +67,10 @@ func crash(t *testing.T, db *DB, journal int64) *DB {
 }
 
 func TestMachine(t *testing.T) {
+	t.Parallel()
 	for _, journal := range journals {
 		t.Run(fmt.Sprint("journal of ", journal), func(t *testing.T) {
+			t.Parallel()
 			storetest.Machine(t, 3, func(t *testing.T) *storetest.Fleet {
 				return &storetest.Fleet{
 					DBs: []store.DB{openAt(t, filepath.Join(t.TempDir(), "state.db"), journal)},

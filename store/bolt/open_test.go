@@ -279,6 +279,7 @@ func used(t *testing.T, path string) []byte {
 // A damaged bbolt file makes bbolt panic, partly on goroutines of its own. Open
 // must tell, or open if what was hit carries no structure; it must not crash.
 func TestADamagedFileIsAnErrorNotAPanic(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	db := openIn(t, dir, 0)
 	for i := range 300 {
