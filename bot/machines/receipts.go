@@ -15,6 +15,7 @@ import (
 	"countersign/targets/backend"
 	"countersign/targets/receipt"
 	"countersign/tools/impact"
+	"countersign/tools/shell/named"
 )
 
 const (
@@ -292,9 +293,13 @@ func directories(rec approvals.Record) []string {
 	for _, f := range rec.Preview.Files {
 		add(path.Dir(f))
 	}
-	for _, name := range slices.Sorted(maps.Keys(rec.Action.Files)) {
+	for _, f := range named.Find(string(rec.Action.Bytes)).Files { // also those that aren't there yet, which it isn't bound to
+		name := f.Name
+		if !path.IsAbs(name) && path.IsAbs(rec.Action.Dir) {
+			name = path.Join(rec.Action.Dir, name)
+		}
 		add(path.Dir(name))
-		add(name)
+		add(path.Clean(name))
 	}
 	return out
 }
