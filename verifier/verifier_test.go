@@ -60,11 +60,11 @@ type made struct {
 
 func makeArchive(t *testing.T, edit ...func(*audit.Event)) made {
 	t.Helper()
-	return makeArchiveWithout(t, "", edit...)
+	return makeArchiveOf(t, "", func(*approvals.Record) {}, edit...)
 }
 
-// makeArchiveWithout is makeArchive after somebody was forgotten.
-func makeArchiveWithout(t *testing.T, who chat.UserID, edit ...func(*audit.Event)) made {
+// makeArchiveOf is makeArchive by a bot whose first request is another one, after somebody was forgotten.
+func makeArchiveOf(t *testing.T, who chat.UserID, first func(*approvals.Record), edit ...func(*audit.Event)) made {
 	t.Helper()
 	db := mem.Open()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -109,6 +109,7 @@ func makeArchiveWithout(t *testing.T, who chat.UserID, edit ...func(*audit.Event
 			Passkey: &passkey.Proof{Statement: raw, Response: d.Sign(passkey.Challenge(raw)), Shown: shown, Site: site, KeyID: key.ID, Public: key.Public, KeyOwner: "web:" + who},
 		})
 	}
+	first(&r)
 	m.files = map[string]string{}
 	seed, err := keyring.SharedKey(t.Context(), db, audit.LogKey)
 	must(t, err)
@@ -273,7 +274,7 @@ func (m made) hidden(t *testing.T, name, value string) map[string]string {
 
 // TestAnArchiveAfterSomebodyWasForgotten says nothing of them but their id, and is no forged one.
 func TestAnArchiveAfterSomebodyWasForgotten(t *testing.T) {
-	m := makeArchiveWithout(t, "web:bob")
+	m := makeArchiveOf(t, "web:bob", func(*approvals.Record) {})
 	bad, all := m.check(t, m.files)
 	if requests := m.files["approvals.jsonl"]; len(bad) > 0 || strings.Contains(requests, `"name":"bob"`) || strings.Contains(requests, "not now") || strings.Contains(requests, "hangs") || !strings.Contains(requests, `"name":"dave"`) {
 		t.Errorf("%q\n%s", bad, requests)
@@ -281,6 +282,25 @@ func TestAnArchiveAfterSomebodyWasForgotten(t *testing.T) {
 	for _, want := range []string{"a secret was taken out of by, reason, votes, so", "The chain of decisions is whole"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%s\n%q is missing", all, want)
+		}
+	}
+}
+
+// TestABotThatLies writes a record without a fault, of something that should not have run.
+func TestABotThatLies(t *testing.T) {
+	for want, change := range map[string]func(*approvals.Record){
+		"the vote of web:bob had to be signed, and isn't":               func(r *approvals.Record) { r.Votes[1].Passkey = nil },
+		"its votes aren't enough for what it needed":                    func(r *approvals.Record) { r.Votes = r.Votes[:1] },
+		"the vote of web:bob: what was signed is something else":        func(r *approvals.Record) { r.Votes[1].Passkey = r.Votes[0].Passkey },
+		"the vote of web:alice: the card in the record isn't the one":   func(r *approvals.Record) { r.Votes[0].Passkey.Shown = json.RawMessage(`{"title":"Another"}`) },
+		"what it says to run isn't what was decided":                    func(r *approvals.Record) { r.Action.Bytes = []byte("reboot") },
+		"the vote of web:bob: this signature is for something else":     func(r *approvals.Record) { r.Votes[1].Passkey.Response = r.Votes[0].Passkey.Response },
+		"the vote of web:bob: the signature isn't that of this passkey": func(r *approvals.Record) { r.Votes[1].Passkey.Public = r.Votes[0].Passkey.Public },
+		"the vote of web:bob: this signature was made on another page":  func(r *approvals.Record) { r.Votes[1].Passkey.Site.Origin = "https://evil.example.com" },
+	} {
+		m := makeArchiveOf(t, "", change)
+		if bad, all := m.check(t, m.files); !strings.Contains(strings.Join(bad, "\n"), want) || strings.Contains(all, "FAIL The chain") {
+			t.Errorf("%q is missing:\n%s", want, all)
 		}
 	}
 }
@@ -365,7 +385,7 @@ func TestArchivesThatAreReadInTwoWays(t *testing.T) {
 		"with Windows's separators": {`x\approvals.jsonl`, "forged"},
 		"more than is read":         {"checkpoints/9.txt", strings.Repeat("x", 64<<20)},
 	} {
-		if bad, _ := m.checkEntries(t, append(slices.Clone(all), more)); len(bad) == 0 {
+		if bad, _ := m.checkEntries(t, append(slices.Clone(all), more)); len(bad) == 0 || name == "more than is read" && !strings.Contains(bad[0], "more than 64 MB") {
 			t.Errorf("%s: nobody found it", name)
 		}
 	}

@@ -88,3 +88,21 @@ func TestASignalIsADenial(t *testing.T) {
 		}
 	}
 }
+
+// TestNoProxyIsAsked that the environment names: whoever starts the agent could choose one.
+func TestNoProxyIsAsked(t *testing.T) {
+	asked := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Host }))
+	t.Cleanup(proxy.Close)
+	file := filepath.Join(t.TempDir(), "account.json")
+	if err := (account.Account{URL: "https://bot.invalid", Token: "cst_1"}).Write(file); err != nil {
+		t.Fatal(err)
+	}
+	cmd := program(t, "claude-code", "--account", file)
+	for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} {
+		cmd.Env = append(cmd.Env, name+"="+proxy.URL)
+	}
+	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), `"permissionDecision":"deny"`) || len(asked) > 0 {
+		t.Errorf("%v %s, the proxy was asked %d times", err, out, len(asked))
+	}
+}

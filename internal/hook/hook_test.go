@@ -424,5 +424,9 @@ func TestWhatChangesTheShellIsNotRunElsewhere(t *testing.T) {
 		if moves.MatchString(command) != want {
 			t.Errorf("%q: %v", command, !want)
 		}
+		q, err := Program{Rewrites: true, Lock: "/lock"}.commandOf(hookEvent{Dir: "/srv", Input: map[string]any{"command": command}})
+		if asked, ok := q.(commandAsked); err != nil || !ok || (asked.lock == "") != want {
+			t.Errorf("%q: %+v, %v", command, q, err)
+		}
 	}
 }

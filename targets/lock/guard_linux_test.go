@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -47,6 +49,46 @@ func TestAConnectionStartsNothing(t *testing.T) {
 	}
 	if got := g.starts("/run/docker.sock"); got != "" {
 		t.Errorf("without systemd: %q", got)
+	}
+}
+
+// The guard itself connects only to who listens already.
+func TestNoConnectionIsMadeForWhatWouldStart(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	unit, group := filepath.Join(dir, "etc/systemd/system/x.socket"), filepath.Join(dir, "sys/fs/cgroup/system.slice/x.service")
+	for _, d := range []string{filepath.Dir(unit), filepath.Join(dir, "run/systemd/system")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(unit, []byte("[Socket]\nListenStream="+path+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := &Guard{root: dir, sockets: []string{path}}
+	address := append([]byte{unix.AF_UNIX, 0}, path...)
+	connect := func() int32 {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		n := notification{pid: uint32(os.Getpid()), args: [6]uint64{uint64(fd), uint64(uintptr(unsafe.Pointer(&address[0]))), uint64(len(address))}}
+		return g.connect(&n, func() bool { return true }).errno
+	}
+	if errno := connect(); errno != -int32(unix.ECONNREFUSED) || !slices.Equal(g.hits, []backend.Hit{{Kind: backend.HitStart, Name: "x.service"}}) {
+		t.Errorf("it isn't running: %d, %v", errno, g.hits)
+	}
+	if err := os.MkdirAll(group, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if errno := connect(); errno != 0 {
+		t.Errorf("it runs: %d", errno)
 	}
 }
 
