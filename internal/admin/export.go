@@ -79,9 +79,9 @@ func ExportCommand() *cobra.Command {
 			}
 			w := cmd.OutOrStdout()
 			if out != "" {
-				f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-				if err != nil {
-					return fmt.Errorf("the archive cannot be written: %w", err)
+				f, bad := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+				if bad != nil {
+					return fmt.Errorf("the archive cannot be written: %w", bad)
 				}
 				w = f
 				defer func() {
