@@ -44,6 +44,7 @@ type pressed struct {
 	reason  string
 	text    string
 	edited  bool // text is set
+	apart   bool // the press was on a message that only they see
 }
 
 // onInteraction takes what somebody did with a button, a form or a command. It
@@ -58,7 +59,7 @@ func (a *Adapter) onInteraction(ctx, work context.Context, h chat.Handler, i *di
 			if menu {
 				id = d.Values[0]
 			}
-			a.onPress(work, h, i, id, menu, began)
+			a.onPress(work, h, i, id, menu, d.Values, began)
 		case discordgo.ModalSubmitInteractionData:
 			a.onForm(work, h, i, d, began)
 		case discordgo.ApplicationCommandInteractionData:
@@ -109,8 +110,8 @@ func (a *Adapter) asker(ctx context.Context, i *discordgo.Interaction) (p presse
 	return p, ""
 }
 
-// onPress handles a button, or a choice in the menu.
-func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Interaction, id string, menu bool, began time.Time) {
+// onPress handles a button, or a choice in the menu or among steps.
+func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Interaction, id string, menu bool, chosen []string, began time.Time) {
 	verb, button, err := embed.ParseCustomID(id)
 	if err != nil || verb.Form() || i.Message == nil || i.Message.Author == nil || i.Message.Author.ID != a.self().user {
 		a.whisper(ctx, i, sayUnknownButton)
@@ -122,6 +123,9 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Inte
 		return
 	}
 	p.message, p.button = i.Message.ID, button
+	if p.apart = verb == embed.VerbKeep; p.apart {
+		p.text = strings.Join(chosen, " ")
+	}
 	if menu && a.cfg.Turn == nil { // where others post too, it could be late
 		page := a.page(p.thread)
 		defer page.again(ctx, p.message, page.face(p.message))
@@ -147,6 +151,13 @@ func (a *Adapter) ask(ctx context.Context, p pressed, pressed string) {
 			a.whisper(ctx, p.i, refusal(err))
 			return
 		}
+	}
+	if m, ok := embed.StepsMenu(b); ok {
+		m.Flags |= ephemeral
+		if err := a.rest.Respond(ctx, p.i, gateway.ReplyMessage, outgoing(m)); err != nil {
+			a.log.WarnContext(ctx, "a list of steps could not be shown", "thread", p.thread.id(), "error", err)
+		}
+		return
 	}
 	form, err := embed.Modal(b)
 	if err != nil {
@@ -218,6 +229,10 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 	}
 	if ans.Show != nil && err == nil {
 		ack.show(ctx, embed.Details(*ans.Show))
+		return
+	}
+	if p.apart { // the answer takes the question's place, and the outbox writes the card
+		ack.paint(ctx, embed.Notice(notice))
 		return
 	}
 	if p.edited && !ans.OK {

@@ -266,6 +266,35 @@ func TestAPress(t *testing.T) {
 			t.Errorf("the click is %+v", c)
 		}
 	})
+	t.Run("that drops steps lists them", func(t *testing.T) {
+		t.Parallel()
+		for _, restarted := range []bool{false, true} {
+			s := play(t, full())
+			th := s.begun()
+			card := question()
+			card.Code = "1. Touch a\n    touch a\n2. Delete b\n    rm b\n3. Touch c\n    touch c\n"
+			card.Choose[2].Edit = card.Code
+			s.post(th, chat.Post{Key: "q", Card: card})
+			if restarted {
+				s.restart()
+			}
+			r, err := s.press(s.alice, th, "edit:1")
+			if err != nil || !r.Ephemeral() {
+				t.Fatalf("restarted %t: the answer is %+v, %v", restarted, r, err)
+			}
+			_, channel := split(th)
+			s.bot.onClick(func(context.Context, chat.Click) (chat.Answer, error) {
+				return chat.Answer{OK: true, Notice: "The plan is planned again.", Card: question()}, nil
+			})
+			if r, err = s.Select(t.Context(), s.alice, channel, r.Message.ID, "cs.keep:edit:1", "1", "3"); err != nil || r.Type != discordfake.AnswerUpdate {
+				t.Fatalf("restarted %t: the answer is %+v, %v", restarted, r, err)
+			}
+			contains(t, "the notice", r.Message.Text(), "planned again")
+			if c := s.bot.clicked(); len(c) != 1 || c[0].Text != "1 3" || c[0].Button != "edit:1" || c[0].Thread != th {
+				t.Errorf("restarted %t: the clicks are %+v", restarted, c)
+			}
+		}
+	})
 	t.Run("that was not decided says so, and the card stays", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())

@@ -622,11 +622,14 @@ func droppable(r approvals.Record) (code string, ok bool) {
 	return code, !odd && len(code) <= approvals.MaxEdit
 }
 
-// Kept returns the indexes of the steps that a person left in the text of a plan's card. ok
-// is false if the text is anything but the card's own, without some of its steps.
+// Kept returns the indexes of the steps that a person left in the text of a plan's card, or whose numbers
+// they sent (see [chat.Steps]). ok is false if the text is anything but the card's own, without some of its steps.
 func Kept(r approvals.Record, text string) (steps []int, ok bool) {
 	if _, ok := droppable(r); !ok {
 		return nil, false
+	}
+	if steps, ok := numbered(text, len(r.Action.Steps)); ok {
+		return steps, true
 	}
 	rest := unspaced(text)
 	for i, step := range eachStep(r.Action.Steps, r.Engine.Steps) {
@@ -636,6 +639,19 @@ func Kept(r approvals.Record, text string) (steps []int, ok bool) {
 		}
 	}
 	return steps, rest == "" && len(steps) > 0
+}
+
+// numbered are the indexes of steps that are named by their numbers.
+func numbered(text string, most int) (steps []int, ok bool) {
+	for f := range strings.FieldsSeq(text) {
+		n, err := strconv.Atoi(f)
+		if err != nil || n < 1 || n > most || slices.Contains(steps, n-1) {
+			return nil, false
+		}
+		steps = append(steps, n-1)
+	}
+	slices.Sort(steps)
+	return steps, len(steps) > 0
 }
 
 // unspaced is a text without empty lines and without blanks at the ends of its lines.

@@ -33,7 +33,7 @@ const (
 	sayEmptyEdit      = "The command would be empty, so nothing changed. Press Deny if it shouldn't run."
 	saySameEdit       = "The command is the same as before, so nothing changed. Press Approve if it should run."
 	sayOddEdit        = "The command has invisible or unusual characters, so nothing changed. Type it by hand instead of pasting it."
-	sayOtherSteps     = "Here you can only remove whole steps, so nothing changed. Leave the lines of the other steps as they are."
+	sayOtherSteps     = "Here you can only remove whole steps, and not all of them, so nothing changed. Leave the other steps as they are."
 	saySameSteps      = "No step was removed, so nothing changed. Press Approve if all of them should run."
 	sayNoTicket       = "This link has expired. Press the button again where you got it."
 	sayNoSignature    = "This needs no passkey. Press Approve."

@@ -101,7 +101,7 @@ func (g *guild) press(user, thread, prefix string) discordfake.Response {
 	return r
 }
 
-// TestDiscordDropsSteps: the form of a card of several takes one off; the rest asks again, and
+// TestDiscordDropsSteps: the list of a card of several takes one off; the rest asks again, and
 // what runs of it shows its last line. The vote and the end of a card cost two edits.
 func TestDiscordDropsSteps(t *testing.T) {
 	t.Parallel()
@@ -120,12 +120,12 @@ func TestDiscordDropsSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := func() string { return g.shown(thread) }
-	form := g.press(g.alice, thread, "edit:").Modal
-	if form == nil || len(form.Inputs) == 0 {
-		t.Fatalf("no form opened: %+v", form)
+	list := g.press(g.alice, thread, "edit:").Message
+	if list == nil {
+		t.Fatal("no list of the steps")
 	}
-	_, second, _ := strings.Cut(form.Inputs[0].Value, "\n2. ")
-	if _, err := g.SubmitModal(t.Context(), form, map[string]string{form.Inputs[0].CustomID: "2. " + second}); err != nil {
+	menu := regexp.MustCompile(`cs\.keep:edit:[^"]+`).FindString(string(list.Components))
+	if _, err := g.Select(t.Context(), g.alice, thread, list.ID, menu, "2"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the shorter request", func() bool { return strings.Contains(shown(), "shortened by alice") }, shown)

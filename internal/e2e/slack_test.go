@@ -465,8 +465,7 @@ func TestSlackEdit(t *testing.T) {
 	}
 }
 
-// TestSlackDropSteps takes one of two calls off a card in Slack's form, which shows the card's
-// text.
+// TestSlackDropSteps takes one of two calls off a card in Slack's form, which lists them.
 func TestSlackDropSteps(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -490,13 +489,7 @@ func TestSlackDropSteps(t *testing.T) {
 		}
 		return form.ID != ""
 	}, w.bot.log.String)
-	text := regexp.MustCompile(`"initial_value":("(?:[^"\\]|\\.)*")`).FindSubmatch(form.JSON)
-	var steps string
-	if text == nil || json.Unmarshal(text[1], &steps) != nil {
-		t.Fatalf("the form is %s", form.JSON)
-	}
-	_, second, _ := strings.Cut(steps, "\n2. ")
-	if err := w.SubmitView(t.Context(), "UBOB", form.ID, map[string]string{"cs.text": "2. " + second}); err != nil {
+	if err := w.SubmitView(t.Context(), "UBOB", form.ID, map[string]string{"cs.text": "2"}); err != nil {
 		t.Fatal(err)
 	}
 	w.sees("COPS", root, "shortened by bob")

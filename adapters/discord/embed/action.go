@@ -12,7 +12,7 @@ import (
 type Verb string
 
 // The verbs. They begin a custom_id; "cs." keeps them apart from those of other
-// makers. All but VerbDecide, VerbSent and VerbEdited open a [Modal].
+// makers. All but VerbDecide, VerbKeep, VerbSent and VerbEdited open a [Modal] or a [StepsMenu].
 const (
 	VerbDecide  Verb = "cs.decide"  // the click is the decision
 	VerbReason  Verb = "cs.reason"  // ask for a reason, then decide
@@ -22,6 +22,8 @@ const (
 	VerbEdit Verb = "cs.edit" // offer the card's code for editing, then decide
 	// VerbRework is VerbEdit for a text that is not on the card.
 	VerbRework Verb = "cs.rework"
+
+	VerbKeep Verb = "cs.keep" // steps of a plan were chosen in a [StepsMenu]: decide
 
 	VerbSent   Verb = "cs.sent"   // a form with a reason came back: decide
 	VerbEdited Verb = "cs.edited" // a form with a changed text came back: decide
@@ -64,7 +66,7 @@ func ParseCustomID(s string) (Verb, chat.ButtonID, error) {
 		return "", "", ErrCustomID
 	}
 	switch v := Verb(verb); v {
-	case VerbDecide, VerbReason, VerbConfirm, VerbRead, VerbEdit, VerbRework, VerbSent, VerbEdited:
+	case VerbDecide, VerbReason, VerbConfirm, VerbRead, VerbEdit, VerbRework, VerbKeep, VerbSent, VerbEdited:
 		return v, chat.ButtonID(id), nil
 	}
 	return "", "", ErrCustomID
@@ -75,7 +77,7 @@ func (v Verb) Asks() bool {
 	switch v {
 	case VerbReason, VerbConfirm, VerbRead, VerbEdit, VerbRework:
 		return true
-	case VerbDecide, VerbSent, VerbEdited:
+	case VerbDecide, VerbKeep, VerbSent, VerbEdited:
 	}
 	return false
 }

@@ -187,12 +187,16 @@ type Button struct {
 	// custom_id that a button would have.
 	Placeholder string   `json:"placeholder,omitempty"`
 	Options     []Option `json:"options,omitempty"`
+	MinValues   int      `json:"min_values,omitempty"` // how many can be chosen; Discord's own are 1 and 1
+	MaxValues   int      `json:"max_values,omitempty"`
 }
 
 // Option is one entry of the menu.
 type Option struct {
-	Label string `json:"label"`
-	Value string `json:"value"`
+	Label       string `json:"label"`
+	Value       string `json:"value"`
+	Description string `json:"description,omitempty"`
+	Default     bool   `json:"default,omitempty"` // it's chosen at first
 }
 
 // Attachment names one of a message's files.

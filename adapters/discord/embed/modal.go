@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"countersign/adapters/chat"
@@ -97,6 +98,31 @@ func Modal(b Choice) (Form, error) {
 		f.add(Input{CustomID: inputReason, Label: label, MaxLength: maxReason})
 	}
 	return f, nil
+}
+
+// Bounds of a menu (docs.discord.com/developers/components/reference, string select).
+const (
+	maxOptions = 25
+	maxOption  = 100 // characters
+)
+
+// StepsMenu asks in a message which steps of a plan are to run; ok is false for a button that drops none.
+func StepsMenu(b Choice) (m Message, ok bool) {
+	steps := chat.Steps(b.Edit)
+	if len(steps) == 0 || len(steps) > maxOptions || !validButton(b.ID) {
+		return m, false
+	}
+	menu := Button{Type: typeMenu, CustomID: customID(VerbKeep, b.ID), MinValues: 1, MaxValues: len(steps)}
+	for i, s := range steps {
+		head, code, _ := strings.Cut(s, "\n")
+		first, _, _ := strings.Cut(strings.TrimSpace(code), "\n")
+		menu.Options = append(menu.Options, Option{
+			Label: clip(visible.Text(head), maxOption), Value: strconv.Itoa(i + 1), Description: clip(visible.Text(first), maxOption), Default: true,
+		})
+	}
+	m = Notice(saySteps)
+	m.Components = []Row{{Type: typeRow, Components: []Button{menu}}}
+	return m, true
 }
 
 // maxFormCode is how much of a form's text is kept for code, in UTF-16 units.

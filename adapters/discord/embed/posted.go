@@ -101,7 +101,7 @@ func Posted(message []byte, pressed string) (Choice, error) {
 		b.Edit = code
 	case VerbRework:
 		return Choice{}, ErrNotOnCard
-	case VerbDecide, VerbSent, VerbEdited:
+	case VerbDecide, VerbKeep, VerbSent, VerbEdited:
 	}
 	return b, nil
 }

@@ -13,6 +13,7 @@ const (
 
 	// The form that edits a command.
 	askInstead  = "What should run instead"
+	saySteps    = "Which steps should run? Uncheck those to drop. The others need their own approval."
 	hintInstead = "This exact text is checked again and needs its own approval."
 	askReason   = "Reason (optional)"
 )

@@ -542,6 +542,28 @@ func TestEditModalRefusesWhatCantBeEditedSafely(t *testing.T) {
 	}
 }
 
+func TestThePlansStepsAreTicked(t *testing.T) {
+	var code strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&code, "%d. Touch %s\n    touch x\n", i+1, strings.Repeat("x", 100))
+	}
+	v, err := EditModal(Private{Channel: "C1", TS: "1.2", Button: "edit:1"}, chat.Button{Edit: code.String()})
+	if err != nil || len(v.Blocks.BlockSet) != 2 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	state := slack.ViewState{Values: map[string]map[string]slack.BlockAction{}}
+	for i, b := range v.Blocks.BlockSet {
+		in, ok := b.(*slack.InputBlock).Element.(*slack.CheckboxGroupsBlockElement)
+		if !ok || len(in.InitialOptions) != []int{10, 2}[i] {
+			t.Fatalf("%+v", b)
+		}
+		state.Values[b.(*slack.InputBlock).BlockID] = map[string]slack.BlockAction{inputAction: {SelectedOptions: []slack.OptionBlockObject{*in.Options[1]}}}
+	}
+	if got := Input(slack.View{State: &state}); got != "2 12" && got != "12 2" {
+		t.Errorf("what was ticked is %q", got)
+	}
+}
+
 func TestHomeIsInertAndFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := foreign()

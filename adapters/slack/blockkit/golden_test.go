@@ -141,4 +141,9 @@ func TestGoldenModals(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "modal-edit", edit)
+	steps, err := EditModal(p, chat.Button{Edit: "1. Touch a\n    touch a\n2. Delete b\n    rm b\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "modal-steps", steps)
 }

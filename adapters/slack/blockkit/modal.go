@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -82,14 +82,14 @@ func ParsePrivate(s string) (Private, error) {
 	return p, nil
 }
 
-// severalSteps matches the text of a plan, whose steps can be dropped.
-var severalSteps = regexp.MustCompile(`(?s)^1\. .*\n2\. `)
-
 // EditModal asks what a command should become; the input begins with b.Edit,
-// exactly. Errors: [ErrTooLong] over [MaxInput] characters, [ErrUnseen] when
-// the editor could not see all of it, [ErrPrivate] when an id in p is not
+// exactly. Of a plan it lists the steps. Errors: [ErrTooLong] over [MaxInput] characters,
+// [ErrUnseen] when the editor could not see all of it, [ErrPrivate] when an id in p is not
 // usable.
 func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
+	if steps := chat.Steps(b.Edit); steps != nil {
+		return editForm(p, stepBlocks(steps))
+	}
 	if utf16Len(b.Edit) > MaxInput {
 		return slack.ModalViewRequest{}, ErrTooLong
 	}
@@ -98,11 +98,42 @@ func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
 	}
 	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
 	in.InitialValue = b.Edit
-	ask, hint := askInstead, hintInstead
-	if severalSteps.MatchString(b.Edit) {
-		ask, hint = askSteps, hintSteps
+	return editForm(p, []slack.Block{slack.NewInputBlock(inputBlock, plain(askInstead, MaxPlainText), plain(hintInstead, MaxPlainText), in)})
+}
+
+// Bounds of a list to tick (docs.slack.dev/reference/block-kit/block-elements/checkboxes-element).
+const (
+	maxTicks = 10
+	maxTick  = 75 // characters
+)
+
+// stepBlocks list the steps of a plan, to untick those that are to be dropped.
+func stepBlocks(steps []string) (blocks []slack.Block) {
+	n := 0
+	for some := range slices.Chunk(steps, maxTicks) {
+		in := slack.NewCheckboxGroupsBlockElement(inputAction)
+		for _, s := range some {
+			n++
+			head, code, _ := strings.Cut(s, "\n")
+			first, _, _ := strings.Cut(strings.TrimSpace(code), "\n")
+			var below *slack.TextBlockObject
+			if first != "" {
+				below = plain(first, maxTick)
+			}
+			in.Options = append(in.Options, slack.NewOptionBlockObject(strconv.Itoa(n), plain(head, maxTick), below))
+		}
+		in.InitialOptions = in.Options
+		id := inputBlock
+		if len(blocks) > 0 {
+			id += strconv.Itoa(len(blocks))
+		}
+		blocks = append(blocks, slack.NewInputBlock(id, plain(askSteps, MaxPlainText), plain(hintSteps, MaxPlainText), in).WithOptional(len(steps) > maxTicks))
 	}
-	block := slack.NewInputBlock(inputBlock, plain(ask, MaxPlainText), plain(hint, MaxPlainText), in)
+	return blocks
+}
+
+// editForm is the form that edits a command.
+func editForm(p Private, blocks []slack.Block) (slack.ModalViewRequest, error) {
 	private, err := p.encode()
 	if err != nil {
 		return slack.ModalViewRequest{}, err
@@ -110,7 +141,7 @@ func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
 	return slack.ModalViewRequest{
 		Type: slack.VTModal, CallbackID: CallbackEdit, PrivateMetadata: private,
 		Title: plain("Edit", MaxModalTitle), Submit: plain("Send", MaxModalTitle), Close: plain("Cancel", MaxModalTitle),
-		Blocks: slack.Blocks{BlockSet: []slack.Block{block}},
+		Blocks: slack.Blocks{BlockSet: blocks},
 	}, nil
 }
 
@@ -156,10 +187,19 @@ func ConfirmModal(p Private, b chat.Button, c chat.Card, reason string) (slack.M
 	}, nil
 }
 
-// Input is what was typed into the modal; "" when nothing was.
+// Input is what was typed into the modal, or the numbers that were ticked; "" when nothing was.
 func Input(v slack.View) string {
 	if v.State == nil {
 		return ""
+	}
+	var ticked []string
+	for _, block := range v.State.Values {
+		for _, o := range block[inputAction].SelectedOptions {
+			ticked = append(ticked, o.Value)
+		}
+	}
+	if len(ticked) > 0 {
+		return strings.Join(ticked, " ")
 	}
 	return v.State.Values[inputBlock][inputAction].Value
 }

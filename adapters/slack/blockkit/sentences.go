@@ -16,7 +16,7 @@ const (
 	askInstead  = "What should run instead"
 	hintInstead = "This exact text is checked again and needs its own approval."
 	askSteps    = "Steps to run"
-	hintSteps   = "To drop a step, remove all of its lines. The others have to stay as they are, and need their own approval."
+	hintSteps   = "Uncheck the steps to drop. The others need their own approval."
 
 	// The app's home page.
 	headWaiting     = "Waiting for you"

@@ -411,6 +411,22 @@ func (s *Server) SubmitView(ctx context.Context, user, viewID string, values map
 			val, _ = in.fields["initial_value"].(string)
 		}
 		n := utf8.RuneCountInString(val)
+		if in.kind == "checkboxes" {
+			var chosen []any
+			options, _ := in.fields["options"].([]any)
+			initial, _ := in.fields["initial_options"].([]any)
+			for i, o := range options {
+				value, _ := o.(map[string]any)["value"].(string)
+				if given && slices.Contains(strings.Fields(val), value) || !given && i < len(initial) {
+					chosen = append(chosen, o)
+				}
+			}
+			if len(chosen) == 0 && !in.optional {
+				refused[in.blockID] = "Please complete this required field."
+			}
+			state[in.blockID] = map[string]any{in.actionID: map[string]any{"type": in.kind, "selected_options": chosen}}
+			continue
+		}
 		least, most := number(in.fields["min_length"]), number(in.fields["max_length"])
 		switch {
 		case n == 0 && !in.optional:
