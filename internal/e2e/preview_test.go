@@ -361,7 +361,7 @@ func TestSudoRehearsesForAnotherAccount(t *testing.T) {
 	do := func(word, command string) part {
 		return part{word, []turn{{text: "I do it.", calls: []call{shell(command)}}}}
 	}
-	c := newCrew(t, do("mine", "rm -rf /home/deploy/old; id -un >/home/deploy/who"), do("others", "echo x >/etc/cron.d/x"), do("secrets", "cat /etc/shadow >&2; exit 3"), do("lifted", "sudo rm /home/deploy/old/f")).
+	c := newCrew(t, do("mine", "rm -rf /home/deploy/old; id -un >/home/deploy/who"), do("others", "echo x >/etc/cron.d/x"), do("secrets", "cat /etc/shadow >&2; exit 3"), do("lifted", "sudo rm /home/deploy/old/f"), do("group", "expiry -f")).
 		enter(t, boxConfig(engine, box, "user: deploy, rehearse: sudo, "))
 	before := inside("ls -lR /home/deploy /etc/cron.d")
 	for _, tc := range []struct{ word, want string }{
@@ -369,6 +369,7 @@ func TestSudoRehearsesForAnotherAccount(t *testing.T) {
 		{"others", "Rehearsed: fails with status "},
 		{"secrets", "Effect unknown: couldn't rehearse it (it reads secrets)"},
 		{"lifted", "Predicted: would remove 1 file"},
+		{"group", "Unknown: it uses elevated privileges"}, // its group is shadow, as crontab's is crontab
 	} {
 		c.previewed(tc.word, tc.want)
 		ended := c.ends()

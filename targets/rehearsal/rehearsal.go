@@ -168,7 +168,7 @@ type Report struct {
 	Changes []Change      // in order of their paths
 	Hits    []backend.Hit // what it wanted and a view of files cannot show
 	Left    bool          // it left processes running
-	Rights  bool          // it wanted the rights of another account (sudo)
+	Rights  bool          // it wanted the rights of another account or group (sudo, crontab)
 	Missing []string      // what is below these was not in the view
 }
 

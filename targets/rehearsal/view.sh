@@ -99,10 +99,8 @@ for d in null zero full random urandom; do
 done
 # What gains rights for a command gains none here, so it must not look as if the command just failed.
 printf '#!/bin/sh\n: >/tmp/.countersign-rights\necho "no rights are gained in a rehearsal" >&2\nexit 1\n' >/sys/t/rights && chmod 755 /sys/t/rights || no memory
-for p in sudo doas pkexec ${account:+su}; do
-  for d in /usr/bin /bin /usr/local/bin; do
-    [ -f "$d/$p" ] && [ ! -L "$d/$p" ] && { mount --bind /sys/t/rights "/sys/r$d/$p" || no mount; }
-  done
+for p in $(find /usr/bin /bin /usr/sbin /sbin /usr/local/bin /usr/local/sbin -maxdepth 1 -type f \( -name sudo -o -name doas -o -name pkexec ${account:+-o -perm /6000 ! -name umount} \) 2>/dev/null); do
+  mount --bind /sys/t/rights "/sys/r$p" || no mount
 done
 mkdir -m 1777 /sys/r/dev/shm && ln -s /proc/self/fd /sys/r/dev/fd && ln -s fd/0 /sys/r/dev/stdin && ln -s fd/1 /sys/r/dev/stdout && ln -s fd/2 /sys/r/dev/stderr || no devices
 printf 'v /dev/shm\0'

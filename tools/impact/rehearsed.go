@@ -172,7 +172,7 @@ func (t teller) beyond(r rehearsal.Report, elsewhere bool) string {
 		}
 	}
 	if r.Rights {
-		add("uses sudo")
+		add("uses elevated privileges")
 	}
 	if r.Left {
 		add("leaves a process running")

@@ -85,7 +85,7 @@ func TestOnlyWhatAViewShowsWholeIsCalledRehearsed(t *testing.T) {
 		"a socket":         {report: rehearsal.Report{Hits: hit(backend.HitConnect, "/run/docker.sock")}, evidence: approvals.UnknownEffect, want: "it connects to /run/docker.sock, which a rehearsal can't show"},
 		"predicted":        {report: rehearsal.Report{Hits: hit(backend.HitSignal, "")}, predicted: "ends nginx", evidence: approvals.Predicted, want: "ends nginx"},
 		"a process left":   {report: rehearsal.Report{Left: true, Hits: hit(backend.HitList, "")}, evidence: approvals.UnknownEffect, want: "it lists processes and leaves a process running, which a rehearsal can't show"},
-		"rights":           {report: rehearsal.Report{Rights: true, Code: 1}, evidence: approvals.UnknownEffect, want: "it uses sudo, which a rehearsal can't show"},
+		"rights":           {report: rehearsal.Report{Rights: true, Code: 1}, evidence: approvals.UnknownEffect, want: "it uses elevated privileges, which a rehearsal can't show"},
 		"no rehearsal":     {err: rehearsal.NoneError{Why: "took longer than 2 s"}, evidence: approvals.UnknownEffect, want: "couldn't rehearse it (took longer than 2 s)"},
 		"a lost target":    {err: errors.New("lost"), evidence: approvals.UnknownEffect, want: "couldn't rehearse it (the target didn't answer in time)"},
 		"where files lack": {report: rehearsal.Report{Missing: []string{"/mnt/nas"}}, text: "rm /mnt/nas/a", evidence: approvals.UnknownEffect, want: "it changes files that a rehearsal doesn't have, which a rehearsal can't show"},
