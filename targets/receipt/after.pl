@@ -3,26 +3,33 @@
 #
 # Arguments: the three numbers of the look's "t" line, the home directory, the directories.
 
-# Prints what is newer below a directory.
+# Prints what is newer below a directory, and returns whether anything is. Where an overlay copies a file, the
+# directory's attributes are newer, and nobody changed them.
 my ($looked, $most_looked) = (0, 20000);
+my $overlay = grep { (split / /)[4] eq "/" && / - overlay / } lines("/proc/self/mountinfo");
 sub walk {
   my ($dir, $depth, @since) = @_;
   my (undef, $what) = newer($dir, @since);
-  return if !defined $what;
-  print "$what $dir\0" if $what;
-  opendir(my $d, $dir) or return;
-  for my $name (readdir $d) {
+  return 0 if !defined $what;
+  my $listed = opendir(my $d, $dir);
+  my $below = 0;
+  for my $name ($listed ? readdir $d : ()) {
     next if $name eq "." || $name eq ".." || ++$looked > $most_looked;
     my $time = (lstat "$dir/$name")[10] // next;
     next if $time < $since[0] && ($depth == 1 || !-d _); # most are old
     my ($is, $what) = newer("$dir/$name", @since);
     next if !defined $what;
     if ($is && $depth > 1) {
-      walk("$dir/$name", $depth - 1, @since);
+      $below = 1 if walk("$dir/$name", $depth - 1, @since);
     } elsif ($what) {
       print "$what $dir/$name\0";
+      $below = 1;
     }
   }
+  $what = "w" if $what eq "n" && !$listed; # nobody knows which names
+  $what = "" if $what eq "a" && $below && $overlay;
+  print "$what $dir\0" if $what;
+  return $below || $what;
 }
 
 my ($sec, $nsec, $ticks, $home, @dirs) = @ARGV;

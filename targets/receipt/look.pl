@@ -5,7 +5,8 @@
 # q (a process), and what a machine has besides files: u (a unit), p (a socket that listens), m (a mount), k (a
 # module of the kernel), s (a setting of it), r (a route), f (the firewall), each a name and, behind a tab, a value
 # that is another one after a change. Behind the line "files" are rows with zero bytes at their ends: "w" (its
-# content), "a" (its attributes), "d" (it is gone) or "n" (its names, of a directory), a space, and the path;
+# content), "a" (its attributes), "l" (those of a file with several names, or one of these), "d" (it is gone) or
+# "n" (its names, of a directory), a space, and the path;
 # "o", if something was missed. An empty row and "z" are the last.
 $| = 1;
 sub none {
@@ -113,9 +114,10 @@ sub newer {
   return (-d _, "") if $whole[10] < $sec;
   my $st = "\0" x 256;
   return if syscall($statx, -100, $path, 0x100, 0xfff, $st) < 0;
-  my ($mode, $csec, $cnsec, $msec, $mnsec) = unpack 'x28 S x66 q L x4 q L', $st;
+  my ($mode, $bsec, $bnsec, $csec, $cnsec, $msec, $mnsec) = unpack 'x28 S x50 (q L x4)3', $st; # made, changed, written
   my $since = sub { $_[0] > $sec || $_[0] == $sec && $_[1] >= $nsec };
   my $dir = ($mode & 0170000) == 0040000;
   return ($dir, "") if !$since->($csec, $cnsec);
-  return ($dir, $since->($msec, $mnsec) ? $dir ? "n" : "w" : "a");
+  return ($dir, $dir || $whole[3] < 2 ? "a" : "l") if !$since->($msec, $mnsec);
+  return ($dir, $dir && !$since->($bsec, $bnsec) ? "n" : "w");
 }

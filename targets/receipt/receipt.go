@@ -53,6 +53,7 @@ type Kind byte
 const (
 	Wrote      Kind = 'w' // it was made, its content changed, or another file has its name now
 	Attributes Kind = 'a' // its mode, its owner or its time changed, or it got another name
+	Links      Kind = 'l' // the same of a file with several names: the change may be to another of these
 	Deleted    Kind = 'd'
 	Names      Kind = 'n' // of a directory: a name in it was made or deleted
 )

@@ -167,7 +167,7 @@ for (@order) {
   if (!defined $what) {
     print "d $_\0" if $was; # else it came and went
   } elsif ($what) { # else it was only opened for writing
-    print $mask & 0x188 ? "w" : "a", " $_\0";
+    print $mask & 0x188 ? "w" : $what eq "l" ? $what : "a", " $_\0";
   }
 }
 print "o\0" if $missed;

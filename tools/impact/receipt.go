@@ -127,7 +127,7 @@ func (t accountant) unexpected() []receipt.Change {
 	var out []receipt.Change
 	for _, c := range t.report.Changes {
 		switch rights := givesRights(c); {
-		case c.Kind == receipt.Names && !rights, t.inPreview(c.Path):
+		case (c.Kind == receipt.Names || c.Kind == receipt.Links) && !rights, t.inPreview(c.Path):
 		case c.Kind == receipt.Names && t.namesExplained(c.Path):
 		case t.preview.Evidence == approvals.Rehearsed && rights:
 			out = append(out, c)
@@ -201,7 +201,7 @@ func (t accountant) usual(p string) bool {
 func (t accountant) changes(all []receipt.Change, each bool) []string {
 	verb := func(k receipt.Kind) string {
 		switch k {
-		case receipt.Attributes:
+		case receipt.Attributes, receipt.Links:
 			return "changed attributes of"
 		case receipt.Deleted:
 			return "deleted"

@@ -49,6 +49,8 @@ func TestAReceiptSaysWhatNobodyWasShown(t *testing.T) {
 				kind, p = receipt.Deleted, p[1:]
 			case '~':
 				kind, p = receipt.Attributes, p[1:]
+			case '=':
+				kind, p = receipt.Links, p[1:]
 			case '.':
 				kind, p = receipt.Names, p[1:]
 			}
@@ -75,6 +77,8 @@ func TestAReceiptSaysWhatNobodyWasShown(t *testing.T) {
 		{"a name that is another one each time", "x", rehearsed, []string{"/srv/tmp.1"}, receipt.Report{Recorded: true, Changes: wrote("/srv/tmp.2")}, ""},
 		{"and one more", "x", rehearsed, []string{"/srv/tmp.1"}, receipt.Report{Recorded: true, Changes: wrote("/srv/tmp.2", "/srv/z")}, "wrote /srv/z"},
 		{"another name in a place for rights", "x", rehearsed, []string{"/etc/cron.d/tmp.1"}, receipt.Report{Recorded: true, Changes: wrote("/etc/cron.d/tmp.2")}, "wrote /etc/cron.d/tmp.2"},
+		{"a link beside what was shown", "x", rehearsed, []string{"/srv/hard"}, receipt.Report{Changes: wrote("=/srv/a", "=/srv/hard")}, "as approved"},
+		{"a link in a place for rights", "x", rehearsed, []string{"/srv/hard"}, receipt.Report{Changes: wrote("=/etc/sudoers", "=/srv/hard")}, "changed attributes of /etc/sudoers"},
 		{"many in a directory", "x", rehearsed, []string{"/var/log/app/"}, receipt.Report{Recorded: true, Changes: wrote("-/var/log/app/1", "-/var/log/app/2")}, "as approved"},
 		{"rights among many in a directory", "x", rehearsed, []string{"/home/x/"}, receipt.Report{Recorded: true, Changes: wrote("/home/x/a", "/home/x/.bashrc")}, "wrote /home/x/.bashrc"},
 		{"so many that the root stands for them", "x", rehearsed, []string{"/"}, receipt.Report{Recorded: true, Changes: wrote("/a/b", "/etc/cron.d/x")}, "wrote /etc/cron.d/x"},
