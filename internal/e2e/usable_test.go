@@ -1,13 +1,18 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/internal/needstest"
+	"countersign/targets/container/enginetest"
 	"countersign/targets/ssh/sshtest"
 )
 
@@ -71,4 +76,75 @@ func TestAHostStaysUsable(t *testing.T) {
 		change(f.talk(t), fmt.Sprint("fresh", i))
 	}
 	few("after it was killed")
+}
+
+// A host whose engine restarts it has nothing left of what the bot had made there: Debian empties /tmp at boot.
+func TestAMachineThatRestartsGoesOn(t *testing.T) {
+	needstest.Long(t)
+	engine := enginetest.Docker(t)
+	for _, kind := range []string{"container", "ssh"} {
+		t.Run(kind, func(t *testing.T) {
+			box := engine.Boot(t)
+			inside := within(t, engine, box)
+			config := strings.Replace(boxConfig(engine, box, ""), "tmux: false, ", "", 1)
+			if kind == "ssh" {
+				key := filepath.Join(t.TempDir(), "key")
+				if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
+					t.Fatalf("%v %s", err, out)
+				}
+				inside("mkdir -m 700 -p /root/.ssh; echo '" + strings.TrimSpace(content(key+".pub")) + "' >/root/.ssh/authorized_keys")
+				port := sshdOf(t, engine, box)
+				known := filepath.Join(t.TempDir(), "known")
+				if err := os.WriteFile(known, fmt.Appendf(nil, "[127.0.0.1]:%d %s\n", port, inside("cat /etc/ssh/ssh_host_ed25519_key.pub")), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				config = fmt.Sprintf("agent: {target: box}\ntargets:\n  box: {kind: ssh, host: 127.0.0.1, port: %d, user: root, identities: [%s], known_hosts: [%s], approvers: [oncall]}\ngroups:\n  oncall: {web: [alice, bob]}\n", port, key, known)
+			}
+			do := func(word string) part {
+				return part{word, []turn{{text: "I do it.", calls: []call{shell("echo done >>/root/" + word)}}}}
+			}
+			c := newCrew(t, do("before"), do("after"), do("elsewhere")).enter(t, config)
+			for _, word := range []string{"before", "after", "elsewhere"} {
+				switch word {
+				case "after":
+					engine.CLI(t, "restart", "-t", "0", box)
+					eventually(t, "it has started", func() bool { return strings.TrimSpace(inside("systemctl is-active ssh && ls -d /run/sshd")) == "active\n/run/sshd" }, c.shown)
+				case "elsewhere":
+					c.thread = ""
+				}
+				c.tell(word)
+				eventually(t, "the card", func() bool { return len(c.buttons("approve:")) == 1 }, c.shown)
+				if card := c.runs(" · "); inside("cat /root/"+word) != "done" {
+					eventually(t, word+" has run", func() bool { return inside("cat /root/"+word) == "done" }, func() string { return card + c.shown() })
+				}
+			}
+		})
+	}
+}
+
+// sshdOf is a port that leads to the sshd of a container without a network.
+func sshdOf(t *testing.T, e *enginetest.Engine, box string) int {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				cmd := exec.CommandContext(ctx, e.Program, "exec", "-i", box, "/usr/sbin/sshd", "-i")
+				cmd.Stdin, cmd.Stdout, cmd.WaitDelay = c, c, time.Second
+				_ = cmd.Run()
+			}()
+		}
+	}()
+	at, _ := l.Addr().(*net.TCPAddr)
+	return at.Port
 }
