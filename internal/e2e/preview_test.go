@@ -369,7 +369,7 @@ func TestSudoRehearsesForAnotherAccount(t *testing.T) {
 		{"others", "Rehearsed: fails with status "},
 		{"secrets", "Effect unknown: couldn't rehearse it (it reads secrets)"},
 		{"lifted", "Predicted: would remove 1 file"},
-		{"group", "Unknown: it uses elevated privileges"}, // its group is shadow, as crontab's is crontab
+		{"group", "Effect unknown: it uses elevated privileges"}, // its group is shadow, as crontab's is crontab
 	} {
 		c.previewed(tc.word, tc.want)
 		ended := c.ends()
