@@ -1,7 +1,9 @@
 package history
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"countersign/adapters/chat"
@@ -73,6 +75,7 @@ func rewritten(tx store.Tx, thread chat.ThreadID) {
 func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages int, asked []approvals.ID) {
 	entries := Load(tx, thread)
 	some := false
+	said := map[string]string{} // the reasons, by call: its result has them
 	for _, e := range entries {
 		changed := false
 		theirs := func(u *chat.User) bool {
@@ -88,7 +91,10 @@ func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages 
 			messages++
 		}
 		if d := e.Decision; d != nil && d.By == string(who) && d.ByName+d.Reason != "" {
-			d.ByName, d.Reason, changed = "", "", true
+			said[d.Call], d.ByName, d.Reason, changed = d.Reason, "", "", true
+		}
+		if r := e.Result; r != nil && said[r.Call] != "" {
+			r.Text, r.Why, changed = without(r.Text, said[r.Call]), without(r.Why, said[r.Call]), true
 		}
 		if s := e.Step; s != nil && theirs(&s.By) && s.Text != Removed {
 			s.Text, changed = Removed, true
@@ -117,6 +123,16 @@ func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages 
 	}
 	rewritten(tx, thread)
 	return messages, requests(entries)
+}
+
+// without is a text, which may be JSON, without what was said in it.
+func without(text, said string) string {
+	for _, encode := range []func(any) ([]byte, error){json.Marshal, approvals.Encode} {
+		if raw, err := encode(said); err == nil {
+			text = strings.ReplaceAll(text, string(raw[1:len(raw)-1]), Removed)
+		}
+	}
+	return strings.ReplaceAll(text, said, Removed)
 }
 
 // Waits reports whether a call with work of its own has begun in a thread and not ended, such as a runbook that waits

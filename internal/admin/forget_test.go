@@ -47,7 +47,8 @@ func told(t *testing.T, db store.DB, thread chat.ThreadID, at time.Time) {
 		store.Save(tx, store.Key("approval", string(id)), r)
 		tx.Delete(store.Key("approval-open", string(thread), string(id)))
 		say(history.Entry{Kind: history.KindAsk, Ask: &history.Ask{Call: "c", Approval: id}})
-		say(history.Entry{Kind: history.KindDecision, Decision: &history.Decision{Call: "c", Approval: id, State: approvals.Denied, By: string(ann.ID), ByName: ann.Name, Reason: "as I said"}})
+		say(history.Entry{Kind: history.KindDecision, Decision: &history.Decision{Call: "c", Approval: id, State: approvals.Denied, By: string(ann.ID), ByName: ann.Name, Reason: `as I said: "no" & <no>`}})
+		say(history.Entry{Kind: history.KindResult, Result: &history.Result{Call: "c", Text: `{"reason":"as I said: \"no\" & <no>"}`, Why: `as I said: "no" & <no>`}})
 		say(history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
 		audit.Append(tx, string(thread), audit.Event{What: audit.Denied, Approval: string(id), User: string(ann.ID), Command: "rm x"}, at)
 	})
@@ -112,7 +113,7 @@ func TestOldConversationsGoAndTheAuditRecordStays(t *testing.T) {
 	}
 	verified(t, db, 1)
 	update(t, db, func(tx store.Tx) { // somebody speaks there again
-		if e := history.Append(tx, "web:old", history.Entry{Kind: history.KindMessage, Message: &history.Message{From: ann, Text: "again"}}); e.Seq != 6 {
+		if e := history.Append(tx, "web:old", history.Entry{Kind: history.KindMessage, Message: &history.Message{From: ann, Text: "again"}}); e.Seq != 7 {
 			t.Errorf("the next entry is %d", e.Seq)
 		}
 	})

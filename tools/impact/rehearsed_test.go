@@ -221,6 +221,20 @@ func TestOnlyAClusterThatAReadMayAskIsAskedForASimulation(t *testing.T) {
 	}
 }
 
+// TestOnlyFilesThatAReadMayShowGoToACluster, and plain ones.
+func TestOnlyFilesThatAReadMayShowGoToACluster(t *testing.T) {
+	for file, want := range map[string]int{"a.yaml": 1, "/srv/b.yaml": 1, ".env": 0, "/root/.kube/config": 0, "/etc/shadow": 0, "id_rsa": 0, "-": 0, "https://x/a.yaml": 0, "a.yaml,b.yaml": 0, "*.yaml": 0} {
+		var ran [][]string
+		mine := func(text string) bool {
+			return risk.Judge(risk.Text{Command: text, Shell: risk.Bash, Locked: true, Reach: func(risk.Hop) bool { return true }}).Proves(text, true)
+		}
+		Of(t.Context(), shell("kubectl apply -f '"+file+"'"), mine, simulator{&fakeRunner{t: t, replies: map[string]reply{"realpath": {}}}, "x created (server dry run)\n", &ran})
+		if len(ran) != want {
+			t.Errorf("%s: %q", file, ran)
+		}
+	}
+}
+
 func TestWhatAClusterWouldRefuseIsSaid(t *testing.T) {
 	for _, said := range []string{`The Deployment "bad" is invalid: spec.replicas: Invalid value: -1`, "Error from server (Forbidden): no"} {
 		s := simulator{&fakeRunner{t: t, replies: map[string]reply{"realpath": {}}}, "service/web created (server dry run)\n" + said + "\n", nil}
