@@ -182,7 +182,7 @@ func TestAProgramIsOneByItsToken(t *testing.T) {
 func TestAnAccessTokensNameIsOneThatMaySignIn(t *testing.T) {
 	people := map[string]Person{
 		"a.cyrillic.token": {Subject: "https://i 2", Name: "y\u043eu"}, "an.invisible.token": {Subject: "https://i 3", Name: "you\u034f"}, "a.wide.token": {Subject: "https://i 4", Name: "\uff59ou"},
-		"a.spaced.token": {Subject: "https://i 5", Name: "you "}, "an.upper.token": {Subject: "https://i 6", Name: "YOU"},
+		"a.spaced.token": {Subject: "https://i 5", Name: "you "}, "an.upper.token": {Subject: "https://i 6", Name: "YOU"}, "a.hidden.token": {Subject: "https://i 8", Name: "zo\u034fe"},
 		"a.first.token": {Subject: "https://i 1", Name: "ann"}, "a.renamed.token": {Subject: "https://i 1", Name: "bob"}, "a.second.token": {Subject: "https://i 7", Name: "ann"},
 	}
 	r := newRig(t, func(c *Config) {
@@ -190,7 +190,7 @@ func TestAnAccessTokensNameIsOneThatMaySignIn(t *testing.T) {
 		c.Names = func() []string { return []string{"you"} }
 	})
 	p := r.signIn("you")
-	for token, want := range map[string]int{"a.cyrillic.token": 401, "an.invisible.token": 401, "a.wide.token": 401, "a.spaced.token": 401, "an.upper.token": 401, "a.first.token": 200} {
+	for token, want := range map[string]int{"a.cyrillic.token": 401, "an.invisible.token": 401, "a.wide.token": 401, "a.spaced.token": 401, "an.upper.token": 401, "a.hidden.token": 401, "a.first.token": 200} {
 		if got := p.do("GET", "/api/me", "", bearing(token)); got.status != want {
 			t.Errorf("%s: %d %s", token, got.status, got.body)
 		}

@@ -327,6 +327,9 @@ func TestNamesInJSONAreThereOnce(t *testing.T) {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}
+	if got := newRig(t, book).signIn("you").do("POST", "/api/tokens", `{"name":"a","scope":"ask","Scope":"full","days":1}`); got.status != http.StatusBadRequest {
+		t.Errorf("%d %s", got.status, got.body)
+	}
 }
 
 // Who runs the bot lists and ends anybody's tokens, also of those who can't sign in.

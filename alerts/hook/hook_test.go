@@ -480,20 +480,31 @@ func TestStrangersShutNobodyOut(t *testing.T) {
 		}
 	}
 	long := strings.Replace(bodies[notice.Alertmanager], "{", "{"+strings.Repeat(" ", 100<<10), 1)
-	for _, body := range []string{bodies[notice.Alertmanager], long} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+hook.Path+string(notice.Alertmanager), strings.NewReader(body))
+	at := strconv.FormatInt(time.Now().Unix(), 10)
+	for _, sent := range []struct {
+		source notice.Source
+		body   string
+		header map[string]string
+	}{
+		{notice.Alertmanager, bodies[notice.Alertmanager], map[string]string{"X-Countersign-Token": secret}},
+		{notice.Alertmanager, long, map[string]string{"X-Countersign-Token": secret}},
+		{notice.Grafana, bodies[notice.Grafana], map[string]string{"X-Grafana-Alerting-Signature": sign(secret, at+":"+bodies[notice.Grafana]), "X-Grafana-Alerting-Signature-Timestamp": at}},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+hook.Path+string(sent.source), strings.NewReader(sent.body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("X-Countersign-Token", secret)
+		for name, value := range sent.header {
+			req.Header.Set(name, value)
+		}
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusAccepted {
-			t.Errorf("an alert of %d bytes: %s", len(body), res.Status)
+			t.Errorf("an alert of %s with %d bytes: %s", sent.source, len(sent.body), res.Status)
 		}
 	}
 }

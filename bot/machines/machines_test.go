@@ -239,6 +239,30 @@ func TestALookForUndoReachesWhatTheRequesterMay(t *testing.T) {
 	}
 }
 
+// What a look loads by itself comes from a directory in which only root can put anything, unless it names files.
+func TestALookRunsWhereItsProofHolds(t *testing.T) {
+	o := options(t, peers{})
+	o.Unasked = func(chat.ThreadID, string) error { return nil }
+	s, err := NewSet(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ConnectLocal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := s["local"].looker(asker{thread: "web:1"}, s["local"].State(), approvals.Action{Dir: dir})
+	for command, want := range map[string]string{"readlink /proc/self/cwd": "/", "readlink /proc/self/cwd; ls": dir} {
+		if out, code, err := l.Read(t.Context(), command); err != nil || code != 0 || strings.TrimSpace(out) != want {
+			t.Errorf("%s: %q %d %v, want %s", command, out, code, err, want)
+		}
+	}
+}
+
 // A host that turns connections away (MaxStartups, fail2ban) says nothing about a key.
 func TestAHostThatEndsTheConnectionIsNotOpen(t *testing.T) {
 	srv, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

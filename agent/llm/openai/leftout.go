@@ -49,7 +49,7 @@ var (
 	definitionWords = regexp.MustCompile(`(?i)schema|parameters|grammar|function_?declaration|\btools?\b.{0,3}\d|invalid (tool|function)`)
 	// "... 'tool_calls' must be followed by tool messages ..." is about the conversation, and "tool call validation failed:
 	// parameters for tool x did not match schema" (Groq) about what the model has just written.
-	conversationWords = regexp.MustCompile(`(?i)tool.call|tool_use_failed|messages\b`)
+	conversationWords = regexp.MustCompile(`(?i)tool.call|tool_use_failed|failed_generation|content.(filter|management)|messages\b`)
 	// "GenerateContentRequest.tools[0].function_declarations[12].parameters.properties[page]" counts declarations.
 	declarationNumber = regexp.MustCompile(`(?i)function_?declarations[.\[](\d+)`)
 	toolNumber        = regexp.MustCompile(`(?i)\btools[.\[](\d+)`)

@@ -108,6 +108,21 @@ func TestARefusalThatNoToolIsToBlameFor(t *testing.T) {
 	}
 }
 
+// TestWhatTheModelOrAFilterDidTakesNoToolAway: the next request may go well with all of them.
+func TestWhatTheModelOrAFilterDidTakesNoToolAway(t *testing.T) {
+	for _, says := range []string{
+		"Failed to call a function. Please adjust your prompt. See 'failed_generation' for more details.",
+		"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+		"tool call validation failed: attempted to call tool 'x' which was not in request.tools",
+	} {
+		p := &picky{refuses: map[string]string{"mcp_fake": says}, answer: sse(textFrame("fine"), finishFrame("stop"), done)}
+		c := client(t, "http://model.test", func(cfg *Config) { cfg.HTTPClient = p })
+		if _, err := c.Reply(t.Context(), withTools("run_shell", "mcp_fake"), nil); err == nil {
+			t.Errorf("%q: asked with %q", says, p.asked)
+		}
+	}
+}
+
 func TestNamesOfCallsWithoutWhatServersLeaveAroundThem(t *testing.T) {
 	offered := withTools("run_shell", "functions_list", "tools:odd").Tools
 	for name, want := range map[string]string{
