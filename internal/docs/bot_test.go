@@ -122,7 +122,11 @@ func (m *manual) page(t testing.TB, sub []string) usage {
 	}
 	u := usage{commands: map[string]bool{}, flags: map[string]bool{"-h": true, "--help": true}}
 	head, flags, _ := strings.Cut(text, "\nFlags:\n")
-	if _, commands, ok := strings.Cut(head, "\nAvailable Commands:\n"); ok {
+	list := "\nAvailable Commands:\n"
+	if key == "" { // in groups
+		list = "\nStart:\n"
+	}
+	if _, commands, ok := strings.Cut(head, list); ok {
 		for _, c := range helpCommand.FindAllStringSubmatch(commands, -1) {
 			u.commands[c[1]] = true
 		}
