@@ -115,7 +115,7 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		}), "ok", "tools for everybody", ""},
 
 		{"no model", (&doctor{}).answers(ctx, config.Env{}, config.File{}, ""), "FAIL", "no model is configured", "set OPENAI_API_KEY and OPENAI_MODEL"},
-		{"no model's name at OpenAI", (&doctor{}).answers(ctx, config.Env{OpenAIKey: "x"}, config.File{}, ""), "FAIL", "OPENAI_MODEL is not set", "set OPENAI_MODEL"},
+		{"no model's name at OpenAI", (&doctor{}).answers(ctx, config.Env{OpenAIKey: "x"}, config.File{}, ""), "FAIL", "OPENAI_MODEL is not set", "set OPENAI_API_KEY and OPENAI_MODEL"},
 		{"a model that is not reached", (&doctor{}).answers(ctx, config.Env{OpenAIBaseURL: "http://127.0.0.1:1/v1"}, config.File{}, "m"), "FAIL", "", "OPENAI_BASE_URL"},
 
 		{"a clock that is behind", drifted(noon, noon.Add(31*time.Second)), "warn", "the clock of this machine is 31s behind that of x", "keep it with NTP"},

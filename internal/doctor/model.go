@@ -45,7 +45,7 @@ func (d *doctor) answers(ctx context.Context, e config.Env, f config.File, name 
 		},
 	})
 	if err != nil {
-		return fromSentence("FAIL", err.Error(), "set it")
+		return fromSentence("FAIL", err.Error(), "set OPENAI_API_KEY and OPENAI_MODEL")
 	}
 	start := time.Now()
 	reply, err := m.Reply(ctx, llm.Request{
