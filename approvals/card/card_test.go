@@ -78,6 +78,11 @@ func TestWhatWasTakenBackSaysSo(t *testing.T) {
 			t.Errorf("%q, %v, %s", c.Body, c.After, c.Tone)
 		}
 	}
+	failed := done
+	failed.Outcome = approvals.Outcome{Note: "exit code 1"}
+	if c := New(failed, ""); c.Body != "Approved by bob at 03:05 UTC · failed: exit 1" {
+		t.Errorf("what failed isn't as approved: %q", c.Body)
+	}
 	plan := plans(approvals.Done)
 	c := New(plan, "")
 	Progress(&c, plan, []approvals.Record{undone, done})
@@ -333,6 +338,18 @@ func TestFieldsOfAnAction(t *testing.T) {
 		if !strings.Contains(strings.Join(got, "\n")+"\n", want+"\n") {
 			t.Errorf("%q is missing in:\n%s", want, strings.Join(got, "\n"))
 		}
+	}
+}
+
+// Two rules that need the same people are one need for them.
+func TestANeedIsSaidOnce(t *testing.T) {
+	r := record(approvals.Pending)
+	duty := []approvals.Duty{{Group: "oncall(pd P1)", Source: "pd", Schedule: "P1", Level: 1, People: []string{"Bob"}, Until: r.Created.Add(5 * time.Hour)}}
+	for _, rule := range []string{"production", "nights"} {
+		r.Require.Needs = append(r.Require.Needs, approvals.Need{Rule: rule, Count: 1, Groups: []string{"oncall(pd P1)"}, Duty: duty})
+	}
+	if c := New(r, ""); strings.Count(c.Footer, "Bob") != 1 || !strings.Contains(c.Footer, "needs 1 of oncall and Bob") {
+		t.Errorf("%q", c.Footer)
 	}
 }
 

@@ -283,7 +283,7 @@ function buttons(thread, card, offered, notice, details, code) {
 }
 
 // look is the class of a button. To approve what is of high risk is as red here as on other networks.
-function look(b, card) { return 'button ' + (b.style || '') + (b.style === 'approve' && card.tone === 'high' ? ' high' : ''); }
+function look(b, card) { return 'button ' + (b.style || '') + (b.id.startsWith('approve:') && card.tone === 'high' ? ' high' : ''); }
 
 function lower(label) { return label.charAt(0).toLowerCase() + label.slice(1); }
 
