@@ -340,5 +340,8 @@ func (r Record) CardKey() string {
 	return chat.CardPrefix + string(r.ID)
 }
 
+// WasUndone reports whether its change was taken back, by people or by itself.
+func (r Record) WasUndone() bool { return !r.UndoneAt.IsZero() || r.Trial.Ended == Undone }
+
 // FinalLevel returns Level as a [risk.Level].
 func (r Record) FinalLevel() risk.Level { return risk.ParseLevel(r.Level) }

@@ -243,8 +243,11 @@ func outcome(r approvals.Record, words bool) string {
 	if r.State == approvals.Pending {
 		state = "waiting"
 	}
-	if !words {
+	switch {
+	case !words:
 		return state
+	case r.WasUndone():
+		return "undone"
 	}
 	return oneLineOf(cmp.Or(r.Outcome.Note, r.Reason, state))
 }

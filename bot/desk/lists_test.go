@@ -17,6 +17,20 @@ import (
 	"countersign/store"
 )
 
+func TestWhatWasUndoneIsListedSo(t *testing.T) {
+	r := approvals.Record{State: approvals.Done, Outcome: approvals.Outcome{OK: true, Note: "exit code 0"}}
+	if got := outcome(r, true); got != "exit code 0" {
+		t.Errorf("%q", got)
+	}
+	if r.UndoneAt = time.Now(); outcome(r, true) != "undone" {
+		t.Errorf("%q", outcome(r, true))
+	}
+	r.UndoneAt, r.Trial.Ended = time.Time{}, approvals.Undone
+	if outcome(r, true) != "undone" || outcome(r, false) != "done" {
+		t.Errorf("%q", outcome(r, true))
+	}
+}
+
 func TestLists(t *testing.T) {
 	x := targets(t)
 	lib, err := workflow.NewLibrary(workflow.Embedded())

@@ -230,7 +230,10 @@ func result(r approvals.Record) string {
 	case s == "":
 		s = "failed"
 	}
-	if r.Trial.Ended != "" {
+	switch {
+	case r.WasUndone():
+		s += ", undone"
+	case r.Trial.Ended != "":
 		s += ", " + string(r.Trial.Ended)
 	}
 	if len(r.Receipt.Also) > 0 {

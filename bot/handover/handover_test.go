@@ -180,3 +180,20 @@ func TestAChangeOfShiftIsHandedOverOnce(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
+
+func TestAHandoverSaysWhatWasUndone(t *testing.T) {
+	r := approvals.Record{State: approvals.Done, Outcome: approvals.Outcome{OK: true, Note: "exit code 0"}}
+	for _, tc := range []struct {
+		change func(*approvals.Record)
+		want   string
+	}{
+		{func(*approvals.Record) {}, "exit code 0"},
+		{func(r *approvals.Record) { r.Trial.Ended = approvals.Kept }, "exit code 0, kept"},
+		{func(r *approvals.Record) { r.UndoneAt = time.Now() }, "exit code 0, undone"},
+	} {
+		tc.change(&r)
+		if got := result(r); got != tc.want {
+			t.Errorf("%q, not %q", got, tc.want)
+		}
+	}
+}
