@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
@@ -179,6 +180,24 @@ func TestAPageThatIsOpenWhileTheAddressChangesSaysSo(t *testing.T) {
 	s.do("time for another look", script(`globalThis.late = performance.now() + 6000`))
 	s.until(`performance.now() > globalThis.late`)
 	s.is(`document.querySelector('#banner').textContent.startsWith("This console isn't served")`)
+}
+
+// TestTimesAreTheReaders: the clock times of the bot's sentences are in the zone of who reads them, with a date where one
+// stands beside them.
+func TestTimesAreTheReaders(t *testing.T) {
+	t.Parallel()
+	s := newScreenTest(t)
+	s.do("far from UTC", cmd(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "America/Los_Angeles"}))
+	th := s.talk()
+	open := *face(t, "on-call")
+	open.Footer, open.Warn = "Asked by alice · needs Bob, primary until 2026-12-24 02:00 UTC", []string{"pagerduty hasn't answered since 02:44 UTC."}
+	s.bot.post(th, chat.Post{Key: "a", Card: &open})
+	s.bot.post(th, chat.Post{Key: "b", Card: face(t, "undone")})
+	s.until(`document.querySelector('.card.open .footer') !== null && document.querySelector('.card.line .result') !== null`)
+	s.is(`![...document.querySelectorAll('.footer, .warn, .result')].some((p) => p.textContent.includes('UTC'))`)
+	s.is(`document.querySelector('.footer').textContent.includes(new Date('2026-12-24T02:00Z').toLocaleDateString([], { day: 'numeric', month: 'short' }) + ', ' + new Date('2026-12-24T02:00Z').toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' }))`)
+	s.is(`document.querySelector('.footer').textContent.includes('23')`) // it's the day before there
+	s.clean()
 }
 
 // Whoever builds another deciding button must use the same mechanism.

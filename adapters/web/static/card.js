@@ -34,7 +34,7 @@ export function renderCard(thread, card, at) {
   const details = detailsOf(card, id);
   if (isLine(card)) {
     root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', ...prose(inZone(card.body, at)),
-      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), ...warnings(card), el('p', { class: 'last', hidden: !card.last, text: card.last }));
+      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), ...warnings(card, at), el('p', { class: 'last', hidden: !card.last, text: card.last }));
   } else {
     const code = card.code ? codeOf(card, open) : null;
     // The buttons stay on the screen while a long card scrolls, within this part: they never
@@ -44,12 +44,12 @@ export function renderCard(thread, card, at) {
     if (code) rest.append(code.node);
     if (card.context) rest.append(el('p', { class: 'context', text: card.context }));
     if (card.preview?.length) rest.append(el('ul', { class: 'preview' }, ...card.preview.map((l) => el('li', {}, ...prose(l)))));
-    rest.append(...warnings(card));
-    if (card.body) rest.append(el('p', { class: 'body' }, ...prose(card.body)));
+    rest.append(...warnings(card, at));
+    if (card.body) rest.append(el('p', { class: 'body' }, ...prose(inZone(card.body, at))));
     if (card.why) rest.append(el('p', { class: 'why' }, 'Why: ', el('q', { text: card.why })));
     if (card.fields?.length) rest.append(list(card.fields, (f) => value(f, open, at)));
     for (const f of card.attach || []) rest.append(file(f));
-    if (card.footer) rest.append(footer(card));
+    if (card.footer) rest.append(footer(card, at));
     if (open) rest.append(buttons(thread, card, card.choose, notice, details, code));
   }
   if (isLine(card)) for (const f of card.attach || []) root.append(file(f));
@@ -71,7 +71,7 @@ function judge(card) {
   if (!verdict) return;
   for (const b of card.querySelectorAll('button[data-style=approve]')) b.hidden = b.dataset.verb === 'glass' ? !verdict.glass : Boolean(verdict.not);
   const line = card.querySelector('.may-not');
-  line.replaceChildren(...prose(verdict.not));
+  line.replaceChildren(...prose(inZone(verdict.not, new Date())));
 }
 
 export function judgeAll() { document.querySelectorAll('.card.open[data-request]').forEach(judge); }
@@ -105,8 +105,8 @@ export function bring(card) {
   card.scrollIntoView({ block: tall ? 'start' : 'nearest', behavior: 'instant' });
 }
 
-function warnings(card) {
-  return (card.warn || []).map((sentence) => el('p', { class: 'warn' }, icon(warning), el('span', {}, ...prose(sentence))));
+function warnings(card, at) {
+  return (card.warn || []).map((sentence) => el('p', { class: 'warn' }, icon(warning), el('span', {}, ...prose(inZone(sentence, at)))));
 }
 
 // showLast shows the last line that what runs has printed, on its card.
@@ -130,8 +130,8 @@ function firstLine(code) {
 }
 
 // footer says who asked and who may decide, and how long there is.
-function footer(card) {
-  const line = el('p', { class: 'footer', text: card.footer });
+function footer(card, at) {
+  const line = el('p', { class: 'footer', text: inZone(card.footer, at) });
   if (card.expires && !card.final) line.append(el('span', {}, ' · expires ', until(new Date(card.expires))));
   return line;
 }
@@ -315,7 +315,7 @@ async function decide(thread, card, button, reason, all, press, notice) {
     // What was decided is said by the composer, since the card gets another face. A refusal stays on it.
     if (!answer.ok && notice.isConnected) {
       notice.classList.add('not-ok');
-      notice.replaceChildren(...prose(answer.notice));
+      notice.replaceChildren(...prose(inZone(answer.notice, new Date())));
       announce(answer.notice);
     } else tell(answer.notice, answer.ok, button.id.startsWith('undo:') && el('button', { type: 'button', class: 'link', text: say.goToCard, on: { click: () => toAsked(thread) } }));
     delete press.dataset.click;
@@ -347,7 +347,7 @@ export function tell(text, ok = true, way = '') {
   if (!text) return;
   const line = $('told');
   line.className = 'told ' + (ok === null ? '' : ok ? 'ok' : 'not-ok');
-  line.replaceChildren(...prose(text));
+  line.replaceChildren(...prose(inZone(text, new Date())));
   if (way) line.append(' ', way);
   clearTimeout(clearing);
   clearing = setTimeout(() => { line.textContent = ''; }, 8000);

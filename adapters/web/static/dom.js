@@ -83,20 +83,21 @@ export function icon(path, cls = '') {
 export function when(iso) {
   const at = new Date(iso);
   const clock = at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
-  const day = at.toDateString() === new Date().toDateString() ? '' :
-    at.toLocaleDateString([], { day: 'numeric', month: 'short' }) + ', ';
+  const day = at.toDateString() === new Date().toDateString() ? '' : dayOf(at) + ', ';
   return el('time', { datetime: iso, title: at.toLocaleString(), text: day + clock });
 }
+
+function dayOf(at) { return at.toLocaleDateString([], { day: 'numeric', month: 'short' }); }
 
 // inZone writes the clock times of a text that are in UTC in the reader's own zone. at is about when it was written.
 export function inZone(text, at) {
   if (!text || !new Date().getTimezoneOffset()) return text;
-  return text.replace(/\b([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)? UTC\b/g, (all, hours, minutes) => {
-    const then = new Date(at);
+  return text.replace(/(?:(\d{4}-\d\d-\d\d) )?\b([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)? UTC\b/g, (all, date, hours, minutes) => {
+    const then = new Date(date || at);
     then.setUTCHours(Number(hours), Number(minutes), 0, 0);
     const day = 24 * 3600e3;
-    then.setTime(then.getTime() - Math.round((then - new Date(at)) / day) * day);
-    return then.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+    if (!date) then.setTime(then.getTime() - Math.round((then - new Date(at)) / day) * day);
+    return (date ? dayOf(then) + ', ' : '') + then.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
   });
 }
 

@@ -1,6 +1,6 @@
 // The first page: what waits, what runs, and what changed lately, in all threads.
 
-import { $, el, when, announce, steady } from './dom.js';
+import { $, el, inZone, when, announce, steady } from './dom.js';
 import api from './api.js';
 import { judgeAll, keep, renderCard, showLast, tell } from './card.js';
 import { say } from './sentences.js';
@@ -134,7 +134,7 @@ export class Home {
   }
 
   onCall() {
-    const text = this.data.oncall.join('; ');
+    const text = inZone(this.data.oncall.join('; '), new Date());
     const was = document.querySelector('#home > [data-group=oncall]');
     if (was?.dataset.print === text) return was;
     return el('section', { 'data-group': 'oncall', 'data-print': text, 'aria-labelledby': 'home-oncall' }, el('h2', { id: 'home-oncall', text: 'On call' }), el('p', { text }));

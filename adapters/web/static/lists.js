@@ -1,6 +1,6 @@
 // Lists of what the bot knows: requests, terminals, targets and more.
 
-import { $, el, when } from './dom.js';
+import { $, el, inZone, when } from './dom.js';
 import api from './api.js';
 import { download } from './card.js';
 import { say } from './sentences.js';
@@ -151,7 +151,7 @@ export class Lists {
 
   cell(c, row, list, i) {
     if (c.at) return when(c.at);
-    const text = c.code && c.text ? el('code', { text: c.text }) : (c.text && c.text === row.thread && (this.titleOf(c.text) || say.openConversation)) || c.text || '';
+    const text = c.code && c.text ? el('code', { text: c.text }) : (c.text && c.text === row.thread && (this.titleOf(c.text) || say.openConversation)) || inZone(c.text, new Date()) || '';
     // The first text of a row leads to its conversation, or to its place in a recording.
     const first = list.rows.length && row.cells.findIndex((x) => !x.at) === i;
     if (!row.thread || !first) return text;
