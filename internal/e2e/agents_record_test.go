@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // newest is the newest file of the thread whose name matches, and that name.
@@ -63,6 +65,7 @@ func unpacked(t *testing.T, raw []byte) map[string]string {
 // words timeline and export in the thread, and bot export beside the stopped bot and the running one. The archive
 // holds what docs/record.md says, its chain verifies, and no secret is in it.
 func TestAgentsTheRecordOfAnIncident(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	needTmux(t)
 	dir := t.TempDir()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 )
 
 // catalogue is what `bot tools --preset full` prints: the names, in order, and the level of
@@ -165,6 +166,7 @@ func sorted(names []string) []string {
 // TestAgentsRolesOfTheConfigurationAndOfAChannel: the role of agent.role is that of threads
 // that nobody gave another one, and a channel may have its own. X-23, X-24.
 func TestAgentsRolesOfTheConfigurationAndOfAChannel(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	t.Run("agent.role", func(t *testing.T) {
 		model := newCrew(t)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // fullConfig offers everything, the built-in sub-agents too.
@@ -66,6 +68,7 @@ func (c *chatter) progressOf(id string) string {
 // describes is a tool of every preset but none; it gets its task alone, works with its own tools, asks in
 // the thread, and its last words are what the agent is told. Q-17.
 func TestAgentsQ17ASubAgentOfTheConfigurationIsATool(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "made")
 	model := newCrew(t,
@@ -165,6 +168,7 @@ func repository(t *testing.T) string {
 // program. Each gets its own tools and prompt and no more; what it looks at runs, what it
 // changes asks in the thread, its report is the result..
 func TestAgentsTheBuiltInSubAgents(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir := repository(t)
 	searched := make(chan string, 10)
@@ -314,6 +318,7 @@ func TestAgentsTheBuiltInSubAgents(t *testing.T) {
 // that tells, is said to be unknown and is not run again.
 //
 func TestAgentsACardOfASubAgentOutlivesTheBot(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name, point string // where the bot dies after Approve; "" is before

@@ -165,6 +165,7 @@ func runs(pid int) bool {
 // TestAgentsQ23ServiceDownRestartsTheService runs the shipped runbook for a service that a
 // test started and ended: after Approve it runs again, as another process. Q-23.
 func TestAgentsQ23ServiceDownRestartsTheService(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -508,6 +509,7 @@ func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
 // the question look as if the workflow went on, and an answer that comes late says so. The same
 // holds for the line of a sub-agent. Q-23.
 func TestAgentsQ23AStoppedWorkflowShowsThatItIsOver(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	t.Run("at a question", func(t *testing.T) {
 		dir := t.TempDir()

@@ -87,6 +87,7 @@ func TestInsteadWithdrawsASubAgentsRequest(t *testing.T) {
 // TestPeopleTalkWhileAWorkflowsRequestWaits: the agent answers, the card of the workflow's
 // step stays, and the workflow goes on after the decision.
 func TestPeopleTalkWhileAWorkflowsRequestWaits(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/internal/failpoint"
+	"countersign/internal/needstest"
 )
 
 // outlives makes the bot run a command in a pane that prints to both streams and ends with
@@ -95,6 +96,9 @@ func TestACommandOutlivesTheBot(t *testing.T) {
 	} {
 		for _, place := range places {
 			t.Run(place+"/"+tt.name, func(t *testing.T) {
+				if tt.by != syscall.SIGKILL {
+					needstest.Long(t)
+				}
 				t.Parallel()
 				s := outlivesIn(t, place)
 				s.say()
@@ -181,6 +185,9 @@ func TestWhatWasApprovedAndNeverTypedIsTypedAfterTheRestart(t *testing.T) {
 		{"the approval does not stand any more", failpoint.IntentStored, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.point == failpoint.CommandNoted {
+				needstest.Long(t)
+			}
 			t.Parallel()
 			s := outlives(t)
 			s.sh("touch " + s.work + "/go")

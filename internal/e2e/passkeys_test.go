@@ -189,6 +189,7 @@ func TestAnApprovalSignedByADevice(t *testing.T) {
 // TestAPhoneAtNight: a notification is opened on a phone that isn't signed in any more, and the passkey on it leads to the
 // card. The session is listed, lasts while nothing comes from it, and ends with the passkey.
 func TestAPhoneAtNight(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
 	b := newBot(t, "", model(t, func(results int, user string) turn {

@@ -148,6 +148,7 @@ func TestACardSaysWhatARehearsalShowed(t *testing.T) {
 
 // What a function of the terminal makes of a command is in no rehearsal.
 func TestACommandThatATerminalReplacesIsNotRehearsed(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	c, dir := rehearsing(t, strings.Replace(plainConfig, "tmux: false, ", "", 1))
 	t.Cleanup(c.b.endTerminals)
@@ -188,6 +189,7 @@ func TestACardComesBeforeItsRehearsal(t *testing.T) {
 
 // A rehearsal ends also when its bot is gone.
 func TestARehearsalEndsWithoutItsBot(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	c, dir := rehearsing(t, plainConfig)
 	runs := func() bool {
@@ -211,12 +213,10 @@ func TestARehearsalEndsWithoutItsBot(t *testing.T) {
 
 // The steps of a plan are rehearsed one after the other: what one leaves, the next one has.
 func TestACardOfAPlanSaysWhatItsStepsDoTogether(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
 		t.Run(name, func(t *testing.T) {
-			if name != "plainly" {
-				needstest.Long(t)
-			}
 			if os.Getuid() != 0 {
 				needstest.Missing(t, "only root can make a view of the files")
 			}

@@ -162,6 +162,7 @@ func (f *replicaSet) above(text string) int {
 // a message or a click, the command runs once; a replica that is killed is taken over
 // within five seconds, one that stops at once.
 func TestReplicas(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	counter := filepath.Join(t.TempDir(), "counter")
 	var asked atomic.Int64

@@ -202,6 +202,7 @@ func TestSecondLockInAContainer(t *testing.T) {
 // In a container that may not trace processes, the lock can't leave a Unix socket open. A read that needs one asks
 // then, and doesn't fail.
 func TestAReadThatTheLockCannotHoldAsks(t *testing.T) {
+	needstest.Long(t)
 	engine := enginetest.Docker(t)
 	c := newCrew(t, part{"plain", []turn{{calls: []call{look("ls /")}}}}, part{"socket", []turn{{calls: []call{look("docker ps")}}}}).enter(t, boxConfig(engine, engine.Run(t, enginetest.Debian), ""))
 	c.tell("plain")

@@ -16,6 +16,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 )
 
 const slackConfig = `
@@ -608,6 +609,7 @@ func TestSlackStopOfItsOwn(t *testing.T) {
 // TestSlackAnArchivedChannelGetsItsPostsLater: what a channel can't take waits, the card's end
 // included, and comes when the channel is open again.
 func TestSlackAnArchivedChannelGetsItsPostsLater(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir := t.TempDir()
 	srv := model(t, func(results int, _ string) turn {
@@ -653,6 +655,7 @@ func TestSlackStop(t *testing.T) {
 // TestSlackIsDecidedFromTheConsole: what waits in a thread of Slack needs the right person on the
 // console's first page, too, and their press there is the vote.
 func TestSlackIsDecidedFromTheConsole(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "out")
 	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))

@@ -40,6 +40,7 @@ func (s *stage) once() {
 // TestACrashAroundTerminals kills the bot while it makes a terminal and while it finds again the
 // terminals of an earlier process: what was approved runs once, and no terminal is left over.
 func TestACrashAroundTerminals(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	made := "COUNTERSIGN_FAILPOINT=" + string(failpoint.TerminalMade) + ":1"
 	adopted := "COUNTERSIGN_FAILPOINT=" + string(failpoint.TerminalAdopted) + ":1"

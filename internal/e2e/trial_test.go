@@ -174,6 +174,7 @@ func diedOnTrial(t *testing.T, point failpoint.Point) (c *chatter, dir, before s
 // A bot that dies between setting the timer and the run sets another one: the first must not take the change
 // back that people keep.
 func TestAKeptChangeStaysAfterACrash(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	for _, point := range []failpoint.Point{failpoint.TimerSet, failpoint.OutcomeStored} {
 		t.Run(string(point), func(t *testing.T) {

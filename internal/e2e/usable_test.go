@@ -19,11 +19,9 @@ import (
 // TestAHostStaysUsable has more conversations about a host in a row than its sshd, as it comes, allows sessions and
 // than a target may have terminals. In the middle the host starts again, and the bot is killed.
 func TestAHostStaysUsable(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
-	reads, talks := 45, 12
-	if needstest.Whole(t) {
-		reads, talks = 500, 60
-	}
+	const reads, talks = 500, 60
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
 	work := owned(t, s, "work")
 	f := newFleet(t, s, "  web-1: "+sshTarget(s, fmt.Sprintf(", known_hosts: [%s], dir: %s", s.KnownHosts, work)))
@@ -108,7 +106,9 @@ func TestAMachineThatRestartsGoesOn(t *testing.T) {
 				switch word {
 				case "after":
 					engine.CLI(t, "restart", "-t", "0", box)
-					eventually(t, "it has started", func() bool { return strings.TrimSpace(inside("systemctl is-active ssh && ls -d /run/sshd")) == "active\n/run/sshd" }, c.shown)
+					eventually(t, "it has started", func() bool {
+						return strings.TrimSpace(inside("systemctl is-active ssh && ls -d /run/sshd")) == "active\n/run/sshd"
+					}, c.shown)
 				case "elsewhere":
 					c.thread = ""
 				}

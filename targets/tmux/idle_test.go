@@ -253,7 +253,8 @@ func TestATargetThatStartsAgain(t *testing.T) {
 // TestManyConversationsAboutOneHost has more conversations about an SSH host than its sshd, as it comes, allows
 // sessions. Each has a terminal and comes back to it.
 func TestManyConversationsAboutOneHost(t *testing.T) {
-	n := 45
+	t.Parallel()
+	n := 20
 	if needstest.Whole(t) {
 		n = 500
 	}

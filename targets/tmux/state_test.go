@@ -55,6 +55,7 @@ var harmless = []string{
 }
 
 func TestACommandRunsOnlyInTheStateThatWasApproved(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	file := filepath.Join(t.TempDir(), "ran")
@@ -98,6 +99,7 @@ func TestACommandRunsOnlyInTheStateThatWasApproved(t *testing.T) {
 }
 
 func TestWhatPeopleOnlyLookAtOrLeaveAsItWasDoesNotStopACommand(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	for _, state := range []string{InitialState, "another"} {
