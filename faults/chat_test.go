@@ -153,6 +153,7 @@ func TestManyClicks(t *testing.T) {
 // TestAPressThatWaited lets people press while the bot stands still, so that it finds
 // several presses of one card at once when it goes on.
 func TestAPressThatWaited(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, _ *rand.Rand) {
 		s := newSlack(t, slackfake.Config{AckTimeout: 4 * time.Second})
 		w := worldtest.New(t, worldtest.Options{Binary: binary, Network: s, NoPeople: true})
@@ -177,6 +178,7 @@ func TestAPressThatWaited(t *testing.T) {
 
 // TestAPausedBot stops the process for longer than everybody's patience.
 func TestAPausedBot(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		s := newSlack(t, slackfake.Config{AckTimeout: time.Second, PingInterval: time.Second})
 		w := worldtest.New(t, worldtest.Options{Binary: binary, Network: s})

@@ -15,6 +15,7 @@ import (
 	"countersign/adapters/slack/slackfake"
 	"countersign/faults/model"
 	"countersign/faults/worldtest"
+	"countersign/internal/needstest"
 )
 
 // smallDisk mounts a file system of some MiB and returns what makes it bigger.
@@ -70,6 +71,7 @@ func fill(t *testing.T, dir string) (ballast string) {
 // then makes room. What was accepted is answered, and nothing is accepted that is not
 // kept.
 func TestAFullDisk(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		disk, grow := smallDisk(t, 48)
 		w := worldtest.New(t, worldtest.Options{

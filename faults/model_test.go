@@ -26,6 +26,7 @@ func bad(rng *rand.Rand, kind model.Kind) model.Fault {
 // people talk in some threads: the bot tries again or says in words that it cannot go
 // on, and goes on when somebody asks.
 func TestAModelThatTalksNonsense(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w := worldtest.New(t, worldtest.Options{Binary: binary, Network: newSlack(t, slackfake.Config{})})
 		w.Start()
@@ -85,6 +86,7 @@ func TestEachKindOfNonsense(t *testing.T) {
 
 // TestAModelThatLoops makes calls for ever: the turn ends with a sentence.
 func TestAModelThatLoops(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w := worldtest.New(t, worldtest.Options{Binary: binary, Network: newSlack(t, slackfake.Config{})})
 		w.Start()

@@ -49,6 +49,7 @@ func await(t *testing.T, w *worldtest.World, what string, limit time.Duration, o
 
 // TestReplicasOnAGoodDay breaks nothing at all.
 func TestReplicasOnAGoodDay(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		streaming := rng.IntN(2) == 0
 		w, _, _ := fleet(t, 2, slackfake.Config{Streaming: streaming, AssistantStatus: streaming}, worldtest.Options{Decide: verdicts(rng.Uint64())})

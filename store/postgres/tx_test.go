@@ -10,10 +10,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"countersign/internal/needstest"
 	"countersign/store"
 )
 
 func TestLongKeysSortAsAllOthers(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	a, b := strings.Repeat("a", maxShort), strings.Repeat("b", maxShort)

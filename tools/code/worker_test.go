@@ -13,6 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"countersign/internal/needstest"
 	"countersign/tools/code/wire"
 )
 
@@ -75,6 +76,7 @@ func hostile() map[string]string {
 }
 
 func TestHostileFilesKillNothing(t *testing.T) {
+	needstest.Long(t)
 	needGrammars(t)
 	w := newWorld(t)
 	exts := []string{"go", "sh", "tsx", "rs", "py", "java", "js", "ts"}
