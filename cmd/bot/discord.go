@@ -14,7 +14,7 @@ import (
 )
 
 func discordCommand() *cobra.Command {
-	c := &cobra.Command{Use: "discord", Short: "Set the bot up on Discord", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c := &cobra.Command{Use: "discord", Short: "Set the bot up on Discord"}
 	c.AddCommand(&cobra.Command{
 		Use: "invite [APPLICATION_ID]", Short: "Print the address that adds the bot to a server, with the fewest permissions, each with its reason",
 		Long: `Print the address that adds the bot to a server, with the fewest permissions, each with

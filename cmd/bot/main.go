@@ -55,15 +55,14 @@ func main() {
 }
 
 func root() *cobra.Command {
-	c := cli.Root(
+	c := cli.Root(append(client.Commands(version, operator),
 		runCommand(), setup.Command(setup.Checks{Model: doctor.Model, Models: doctor.Models, Target: doctor.Target, Trust: ssh.Trust, Aliases: ssh.Aliases}), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(), manual.Command(),
 		doctor.Command(launcher()), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
 		admin.AuditCommand(), admin.ExportCommand(), verifyCommand(), signerCommand(), witness.Command(),
 		admin.BackupCommand(), admin.ForgetCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
-	)
-	c.AddCommand(client.Commands(version, operator)...)
+	)...)
 	withExamples(c, "")
 	grouped(c)
 	// Not cobra's own flag: that executes a template, for which the linker keeps the exported

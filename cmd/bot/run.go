@@ -187,13 +187,7 @@ func launcher() []string {
 }
 
 func webCommand() *cobra.Command {
-	c := &cobra.Command{Use: "web", Short: "Who may use the web console of the running bot", Args: cobra.ArbitraryArgs}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return config.Errorf("there is no command %q under bot web; see bot web --help", args[0])
-		}
-		return cmd.Help()
-	}
+	c := &cobra.Command{Use: "web", Short: "Who may use the web console of the running bot"}
 	c.AddCommand(loginCommand())
 	return c
 }

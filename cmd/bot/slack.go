@@ -10,7 +10,7 @@ import (
 )
 
 func slackCommand() *cobra.Command {
-	c := &cobra.Command{Use: "slack", Short: "Set the bot up on Slack", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c := &cobra.Command{Use: "slack", Short: "Set the bot up on Slack"}
 	var o slack.ManifestOptions
 	m := &cobra.Command{
 		Use: "manifest", Short: "Print the app manifest to paste at https://api.slack.com/apps, smallest scopes, each with its reason", Args: cobra.NoArgs,

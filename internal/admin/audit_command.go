@@ -12,8 +12,7 @@ import (
 // AuditCommand is the command of that name.
 func AuditCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "audit", Short: "Check or export the record of decisions", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "audit", Short: "Check or export the record of decisions",
 	}
 	c.AddCommand(auditVerifyCommand(), auditExportCommand())
 	return c

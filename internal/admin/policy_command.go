@@ -12,8 +12,7 @@ import (
 // PolicyCommand is the command of that name.
 func PolicyCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "policy", Short: "Ask what the policy says, without running anything", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "policy", Short: "Ask what the policy says, without running anything",
 	}
 	c.AddCommand(explainCommand(), policyTestCommand(), replayCommand())
 	return c

@@ -10,8 +10,7 @@ import (
 // StoreCommand is the command of that name.
 func StoreCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "store", Short: "Check, compact, prune or migrate the store", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "store", Short: "Check, compact, prune or migrate the store",
 	}
 	c.AddCommand(storeCheckCommand(), storeCompactCommand(), storePruneCommand(), storeMigrateCommand())
 	return c

@@ -305,7 +305,7 @@ func TestStoreCommandsOfARunningOrMissingStore(t *testing.T) {
 		"check of two":            {[]string{"store", "check", "a", "b"}, 2, "store check takes one backup at most"},
 		"compact of a name":       {[]string{"store", "compact", "a"}, 2, "store compact takes no arguments"},
 		"prune of a name":         {[]string{"store", "prune", "a"}, 2, "store prune takes no arguments"},
-		"no such command":         {[]string{"store", "mend"}, 2, "store: unknown command"},
+		"no such command":         {[]string{"store", "mend"}, 2, `there is no command "mend" under bot store`},
 		"backup without a name":   {[]string{"backup"}, 2, "backup: wrong number of arguments (0); write bot backup FILE; see bot backup --help"},
 		"backup into nowhere":     {[]string{"backup", filepath.Join(dir, "none", "b")}, 1, "nothing can be written in " + filepath.Join(dir, "none")},
 		"backup over a directory": {[]string{"backup", dir}, 2, dir + " is there already"},
@@ -313,7 +313,7 @@ func TestStoreCommandsOfARunningOrMissingStore(t *testing.T) {
 	stop(t, db)
 	empty := t.TempDir()
 	t.Setenv("COUNTERSIGN_DATA_DIR", empty)
-	missing := "there is no store in " + empty + "; set COUNTERSIGN_DATA_DIR"
+	missing := "there is no store in " + empty + "; run this on the bot's machine"
 	expect(map[string]want{
 		"check without a store":   {[]string{"store", "check"}, 1, missing},
 		"compact without a store": {[]string{"store", "compact"}, 1, missing},

@@ -108,11 +108,18 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// sayArguments has the commands below c say how they are called, where their arguments are too few or too many.
+// sayArguments has the commands below c say how they are called, where their arguments are too few or too many, or
+// name no command.
 func sayArguments(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		sayArguments(sub)
 		args := sub.Args
+		if sub.HasSubCommands() {
+			sub.SuggestionsMinimumDistance = 2
+			if !sub.Runnable() {
+				args, sub.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			}
+		}
 		if args == nil {
 			continue
 		}
@@ -122,7 +129,12 @@ func sayArguments(c *cobra.Command) {
 				return err
 			}
 			_, path, _ := strings.Cut(cmd.CommandPath(), " ")
-			if strings.Contains(err.Error(), " arg(s)") { // the library's words
+			switch words := err.Error(); { // the library's
+			case strings.HasPrefix(words, "unknown command") && cmd.HasSubCommands():
+				return config.Errorf("there is no command %q under bot %s; %s", a[0], path, meant(cmd, a[0]))
+			case strings.HasPrefix(words, "unknown command"):
+				err = errors.New("it takes no arguments")
+			case strings.Contains(words, " arg(s)"):
 				above, _ := strings.CutSuffix(path, cmd.Name())
 				err = fmt.Errorf("wrong number of arguments (%d); write bot %s%s", len(a), above, cmd.Use)
 			}
@@ -164,7 +176,8 @@ func meant(c *cobra.Command, word string) string {
 	if near := c.SuggestionsFor(word); len(near) > 0 {
 		return "did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return "see bot --help"
+	_, path, _ := strings.Cut(c.CommandPath()+" ", " ")
+	return "see bot " + path + "--help"
 }
 
 // NoArguments refuses arguments of the command of that name.

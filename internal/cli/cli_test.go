@@ -58,10 +58,12 @@ func TestAnErrorNamesItsDocumentBelow(t *testing.T) {
 func TestAMistakeSaysWhatToWrite(t *testing.T) {
 	run := func(args ...string) string {
 		sub := &cobra.Command{Use: "wait CALL", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return nil }}
-		calls := &cobra.Command{Use: "calls", Args: NoArguments("calls"), RunE: func(*cobra.Command, []string) error { return nil }}
+		calls := &cobra.Command{Use: "calls", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }}
 		calls.Flags().Bool("follow", false, "")
 		calls.AddCommand(sub)
-		root := Root(calls)
+		group := &cobra.Command{Use: "group"}
+		group.AddCommand(&cobra.Command{Use: "none", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }})
+		root := Root(calls, group)
 		root.PersistentPreRunE = nil
 		root.SetArgs(args)
 		err := root.Execute()
@@ -74,6 +76,11 @@ func TestAMistakeSaysWhatToWrite(t *testing.T) {
 		"": {"calls", "--follow"},
 		"calls wait: wrong number of arguments (0); write bot calls wait CALL; see bot calls wait --help": {"calls", "wait"},
 		"unknown flag: --folow; did you mean --follow?":                                                   {"calls", "--folow"},
+		`there is no command "wiat" under bot calls; did you mean wait?`:                                  {"calls", "wiat"},
+		`there is no command "x" under bot calls; see bot calls --help`:                                   {"calls", "x"},
+		`there is no command "x" under bot group; see bot group --help`:                                   {"group", "x"},
+		"group none: it takes no arguments; see bot group none --help":                                    {"group", "none", "x"},
+		`there is no command "cals"; did you mean calls?`:                                                 {"cals"},
 		"unknown flag: --json; see --help":                                                                {"calls", "--json"},
 	} {
 		if got := run(args...); got != want {

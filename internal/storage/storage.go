@@ -99,7 +99,7 @@ func OpenReader(e config.Env) (*bolt.Reader, error) {
 
 // Missing is what people read where there is no store.
 func Missing(e config.Env) error {
-	return fmt.Errorf("there is no store in %s; set COUNTERSIGN_DATA_DIR to the data directory of the bot", e.DataDir)
+	return fmt.Errorf("there is no store in %s; run this on the bot's machine, with COUNTERSIGN_DATA_DIR set to its data directory", e.DataDir)
 }
 
 // OpenExisting opens a store that is there, for a command; it makes none. Only that of a
