@@ -25,11 +25,12 @@ func (b *Bot) newStream(version string) (*stream.Stream, error) {
 	for _, s := range b.file.Stream {
 		sink := stream.Sink{File: s.Path, Collector: s.URL, Syslog: s.Address}
 		if s.TokenEnv != "" {
-			token := os.Getenv(s.TokenEnv)
-			if token == "" {
+			if b.secret(s.TokenEnv) == "" {
 				return nil, config.Errorf("stream: the environment variable %s is not set; it holds the token for %s", s.TokenEnv, s.URL)
 			}
-			sink.Headers = map[string]redact.Secret{"Authorization": redact.Secret("Bearer " + token)}
+			sink.Headers = func() map[string]redact.Secret {
+				return map[string]redact.Secret{"Authorization": redact.Secret("Bearer " + b.secret(s.TokenEnv))}
+			}
 		}
 		var err error
 		if sink.TLS, err = tlsOf(s); err != nil {

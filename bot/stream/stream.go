@@ -39,11 +39,12 @@ const (
 
 // Sink is one place that gets events. Exactly one of File, Collector and Syslog is set.
 type Sink struct {
-	File      string                   // a path
-	Collector string                   // the address of an OTLP receiver for logs, with its path
-	Headers   map[string]redact.Secret // for it
-	Syslog    string                   // host:port
-	TLS       *tls.Config              // of Collector and Syslog; nil trusts what the system does
+	File      string // a path
+	Collector string // the address of an OTLP receiver for logs, with its path
+	// Headers returns those for Collector. It is asked again when they are refused; nil is none.
+	Headers func() map[string]redact.Secret
+	Syslog  string      // host:port
+	TLS     *tls.Config // of Collector and Syslog; nil trusts what the system does
 }
 
 // place is where the sink is, for people.
@@ -190,6 +191,10 @@ func collector(s Sink, version string) send {
 		Timeout: patience, Transport: &http.Transport{TLSClientConfig: s.TLS, Proxy: http.ProxyFromEnvironment},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+	if s.Headers == nil {
+		s.Headers = func() map[string]redact.Secret { return nil }
+	}
+	headers := s.Headers()
 	return func(ctx context.Context, all []courier.Message) (int, error) {
 		now := strconv.FormatInt(time.Now().UnixNano(), 10)
 		logs := scopeLogs{Scope: scope{"countersign", version}}
@@ -213,12 +218,15 @@ func collector(s Sink, version string) send {
 		}
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("User-Agent", "countersign")
-		for k, v := range s.Headers {
+		for k, v := range headers {
 			r.Header.Set(k, string(v))
 		}
 		raw, err = courier.Post(client, r)
-		if answer, ok := errors.AsType[*courier.StatusError](err); ok && len(all) == 1 && refusesData[answer.Status] {
+		switch answer, ok := errors.AsType[*courier.StatusError](err); {
+		case ok && len(all) == 1 && refusesData[answer.Status]:
 			return 1, fmt.Errorf("%w to one event, which isn't sent again", err)
+		case ok && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden):
+			headers = s.Headers() // for the next attempt
 		}
 		if err != nil {
 			return 0, err

@@ -224,6 +224,7 @@ func TestACollectorGetsEverythingOnceItWorks(t *testing.T) {
 	var mu sync.Mutex
 	answers := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusUnauthorized, http.StatusFound, http.StatusOK}
 	var got []string
+	valid := "Bearer s3cret"
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -231,7 +232,7 @@ func TestACollectorGetsEverythingOnceItWorks(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if r.Header.Get("Authorization") != "Bearer s3cret" || r.Header.Get("Content-Type") != "application/json" {
+		if r.Header.Get("Authorization") != valid || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%v", r.Header)
 		}
 		var logs collogs.ExportLogsServiceRequest
@@ -241,6 +242,9 @@ func TestACollectorGetsEverythingOnceItWorks(t *testing.T) {
 		answer := answers[0]
 		if len(answers) > 1 {
 			answers = answers[1:]
+		}
+		if answer == http.StatusUnauthorized { // the token in its file is another one by now
+			valid = "Bearer s3cret2"
 		}
 		if answer == http.StatusOK {
 			for _, rec := range logs.GetResourceLogs()[0].GetScopeLogs()[0].GetLogRecords() {
@@ -259,7 +263,12 @@ func TestACollectorGetsEverythingOnceItWorks(t *testing.T) {
 	}))
 	defer srv.Close()
 	var log bytes.Buffer
-	s := told(t, &log, Sink{Collector: srv.URL + "/v1/logs", Headers: map[string]redact.Secret{"Authorization": "Bearer s3cret"}, TLS: trusts(srv)})
+	headers := func() map[string]redact.Secret {
+		mu.Lock()
+		defer mu.Unlock()
+		return map[string]redact.Secret{"Authorization": redact.Secret(valid)}
+	}
+	s := told(t, &log, Sink{Collector: srv.URL + "/v1/logs", Headers: headers, TLS: trusts(srv)})
 	runs(t, s)
 	if want := []string{"request r1 asked by web:bob on web-1", "request r1 approved by web:bob on web-1", "request r1 done by web:bob on web-1"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
