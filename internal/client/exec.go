@@ -30,39 +30,22 @@ const (
 const wayCLI = "cli"
 
 func execCommand() *cobra.Command {
-	var ask client.Request
-	c := &cobra.Command{
-		Use: "exec TARGET -- COMMAND", Short: "Run a command on a target: a proven read immediately, anything else once people approve it", Args: cobra.MinimumNArgs(2),
-	}
-	callFlags(c, &ask)
-	ask.Way = wayCLI
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		account, err := Load()
-		if err != nil {
-			return err
-		}
-		command := args[1]
-		if len(args) > 2 {
-			if command, err = quoted(args[1:]); err != nil {
-				return err
-			}
-		}
-		ask.Target, ask.Command = args[0], command
-		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), ask, true)
-	}
-	return c
+	wait := true
+	return askCommand("exec", "Run a command on a target: a proven read immediately, anything else once people approve it", &wait)
 }
 
 // requestCommand is exec for what doesn't wait at its keyboard.
 func requestCommand() *cobra.Command {
-	var ask client.Request
 	wait := false
-	c := &cobra.Command{
-		Use: "request TARGET -- COMMAND", Short: "Ask for a command on a target and print the call's id; --wait waits for its end", Args: cobra.MinimumNArgs(2),
-	}
-	callFlags(c, &ask)
-	ask.Way = wayCLI
+	c := askCommand("request", "Ask for a command on a target and print the call's id; --wait waits for its end", &wait)
 	c.Flags().BoolVar(&wait, "wait", false, "wait, print what the command prints, and end as it ends")
+	return c
+}
+
+func askCommand(name, short string, wait *bool) *cobra.Command {
+	ask := client.Request{Caller: client.Caller{Way: wayCLI}}
+	c := &cobra.Command{Use: name + " TARGET -- COMMAND", Short: short, Args: cobra.MinimumNArgs(2)}
+	callFlags(c, &ask)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		account, err := Load()
 		if err != nil {
@@ -75,7 +58,7 @@ func requestCommand() *cobra.Command {
 			}
 		}
 		ask.Target, ask.Command = args[0], command
-		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), ask, wait)
+		return New(account).exec(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), ask, *wait)
 	}
 	return c
 }
