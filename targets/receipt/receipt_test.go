@@ -1,9 +1,25 @@
 package receipt
 
 import (
+	"os/exec"
 	"reflect"
+	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
+
+// The programs use no strict, which costs time where a command waits for it.
+func TestTheProgramsVariablesAreDeclared(t *testing.T) {
+	needstest.Program(t, "perl", "apt-get install perl")
+	for name, text := range map[string]string{"record": lookProgram + beforeProgram + recordProgram, "after": lookProgram + afterProgram} {
+		cmd := exec.CommandContext(t.Context(), "perl", "-Mstrict=vars", "-c", "-")
+		cmd.Stdin = strings.NewReader(text)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+}
 
 func TestAReportIsRead(t *testing.T) {
 	before, after := sheet{state: State{}}, sheet{state: State{}}

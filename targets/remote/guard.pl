@@ -96,7 +96,7 @@ sub wired {
 sub starts {
   my ($socket) = $_[0] =~ m{^(?:/var)?(.*)};
   return "" if !-e "/run/systemd/system";
-  for my $unit (map { my $d = "/$_/systemd/system"; opendir(my $h, $d) ? map { "$d/$_" } readdir $h : () } qw(etc run usr/lib lib)) {
+  for my $unit (map { my ($d, $h) = "/$_/systemd/system"; opendir($h, $d) ? map { "$d/$_" } readdir $h : () } qw(etc run usr/lib lib)) {
     my ($service, $listens) = $unit =~ m{([^/]*)[.]socket$} ? ("$1.service", 0) : next;
     for (lines($unit)) {
       s{%t/}{/run/};

@@ -2,11 +2,24 @@ package remote
 
 import (
 	"errors"
+	"os/exec"
 	"strings"
 	"testing"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 )
+
+// A variable counts from the next statement on: without strict, which costs time on the target, a guard that used one
+// sooner ended in the middle, and no read reached a daemon where systemd runs.
+func TestTheGuardsVariablesAreDeclared(t *testing.T) {
+	needstest.Program(t, "perl", "apt-get install perl")
+	cmd := exec.CommandContext(t.Context(), "perl", "-Mstrict=vars", "-c", "-")
+	cmd.Stdin = strings.NewReader(perlText + "\n" + perlGuard)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
 
 func TestALauncherFitsEveryLockAndProcessor(t *testing.T) {
 	for _, machine := range []string{"x86_64", "aarch64"} {
