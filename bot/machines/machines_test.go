@@ -22,6 +22,7 @@ import (
 	"countersign/internal/config"
 	"countersign/store"
 	"countersign/store/mem"
+	"countersign/targets/rehearsal"
 	"countersign/targets/session"
 	"countersign/tools/impact"
 )
@@ -260,6 +261,41 @@ func TestALookRunsWhereItsProofHolds(t *testing.T) {
 		if out, code, err := l.Read(t.Context(), command); err != nil || code != 0 || strings.TrimSpace(out) != want {
 			t.Errorf("%s: %q %d %v, want %s", command, out, code, err, want)
 		}
+	}
+}
+
+// What nobody approved isn't rehearsed where that is off or the requester's rules say so, and never with secrets.
+func TestWhatIsNotRehearsed(t *testing.T) {
+	o := options(t, peers{})
+	var gated error
+	o.Unasked = func(chat.ThreadID, string) error { return gated }
+	s, err := NewSet(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ConnectLocal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := s["local"]
+	why := func(text string) string {
+		l := m.looker(asker{thread: "web:1"}, m.State(), approvals.Action{User: m.State().Caps.User, Dir: "/", Bytes: []byte(text)})
+		_, err := l.rehearse(t.Context())
+		none, _ := errors.AsType[rehearsal.NoneError](err)
+		return none.Why
+	}
+	for _, text := range []string{"cat /etc/shadow >&2; exit 3", "touch \"$(cat .env)\""} {
+		if got := why(text); got != "it reads secrets" {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+	gated = errGated
+	if got := why("touch /tmp/x"); got != errGated.Error() {
+		t.Errorf("by the rules: %q", got)
+	}
+	gated, m.Config.Rehearse = nil, config.RehearseOff
+	if got := why("touch /tmp/x"); got != errOff.Error() {
+		t.Errorf("off: %q", got)
 	}
 }
 
