@@ -157,10 +157,29 @@ func TestASignalToAForeignGroupReachesNobody(t *testing.T) {
 	program := filepath.Join(backendtest.Helper(t), "countersign-lock")
 	text := `set -m; sleep 600 & v=$!
 		"$0" run --needs processes -- perl -e 'my $g = shift; if (!fork) { setpgrp(0, $g); sleep 600 } select undef, undef, undef, 0.3; setpgrp(0, $g); kill 9, -$g; print "on\n"' "$v"
+		"$0" run --needs processes -- perl -e 'setpgrp(0, shift); kill 9, 0' "$v"
 		kill -0 "$v" && echo alive; kill "$v"`
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", text, program)
 	cmd.Env = []string{"PATH=" + backend.SearchPath}
 	if out, _ := cmd.CombinedOutput(); !strings.Contains(string(out), "alive") {
 		t.Errorf("%s", out)
+	}
+}
+
+// What this program inherited doesn't reach what it locks.
+func TestInheritedDescriptorsStay(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is a lock for Linux only")
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(backendtest.Helper(t), "countersign-lock"), "run", "--", "sh", "-c", "echo x >&3; echo on")
+	cmd.ExtraFiles = []*os.File{f}
+	out, _ := cmd.Output()
+	if st, err := f.Stat(); err != nil || st.Size() != 0 || string(out) != "on\n" {
+		t.Errorf("%v %v %q: it was written to", st.Size(), err, out)
 	}
 }
