@@ -2,7 +2,10 @@ package remote
 
 import (
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -88,5 +91,30 @@ func TestAnEnvironmentThatALauncherHeedsIsNotGivenToIt(t *testing.T) {
 		if plainEnviron([]string{"PATH=/x", kv}) {
 			t.Errorf("%s is taken for harmless", kv)
 		}
+	}
+}
+
+// What perl inherited doesn't reach what it locks.
+func TestInheritedDescriptorsStay(t *testing.T) {
+	perl, err := exec.LookPath("perl")
+	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	if err != nil || machine == "" || runtime.GOOS != "linux" {
+		t.Skip("no perl, or no lock for this system")
+	}
+	argv, err := launcher{by: "perl", program: perl, machine: machine}.argv("T", backend.Lock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	argv = append(argv, "sh", "-c", "echo x >&3; echo on")
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.ExtraFiles = []*os.File{f}
+	out, err := cmd.Output()
+	if st, serr := f.Stat(); serr != nil || st.Size() != 0 || string(out) != "on\n" {
+		t.Errorf("%v %q %v", st.Size(), out, err)
 	}
 }
