@@ -57,7 +57,7 @@ sub listening {
 # What people set of the kernel: what it counts itself and what is secret is left out.
 sub settings {
   my @out;
-  for my $dir (qw(kernel vm fs net/core net/ipv4 net/ipv4/conf/all net/ipv4/conf/default net/ipv6/conf/all net/ipv6/conf/default net/netfilter)) {
+  for my $dir (qw(kernel vm fs net/core net/ipv4 net/ipv4/conf/all net/ipv6/conf/all)) {
     opendir(my $d, "/proc/sys/$dir") or next;
     for my $name (readdir $d) {
       next if $name =~ /-(nr|state)$|last_pid|_count$|sample_rate|secret|key|refresh/;
