@@ -23,6 +23,11 @@ func Text(s string) string { return shown(strings.ReplaceAll(s, EmojiSelector, "
 // printable characters becomes an escape.
 func Code(s string) string { return shown(s, false) }
 
+// isPicture reports whether a rune is a picture that others can be joined with, or its colour of skin.
+func isPicture(r rune) bool {
+	return r >= 0x1F000 && r < 0x1FB00 && unicode.In(r, unicode.So, unicode.Sk) || strings.ContainsRune("♀♂⚕⚖⚧✈❤➡↔↕⬛", r)
+}
+
 func shown(s string, pictures bool) string {
 	clean := true
 	for i := range len(s) {
@@ -40,7 +45,7 @@ func shown(s string, pictures bool) string {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		next, _ := utf8.DecodeRuneInString(s[i+n:])
 		switch {
-		case pictures && r == joiner && unicode.In(last, unicode.So, unicode.Sk) && unicode.Is(unicode.So, next):
+		case pictures && r == joiner && isPicture(last) && isPicture(next):
 			b.WriteRune(r)
 		case r == utf8.RuneError && n <= 1, r == 0x7f, r < ' ' && r != '\n' && r != '\t':
 			fmt.Fprintf(&b, `\x%02x`, s[i])

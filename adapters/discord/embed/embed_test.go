@@ -118,7 +118,7 @@ func checkText(t *rapid.T, what, s string, limit int) string {
 	if utf16Len(s) > limit {
 		t.Fatalf("%s has %d characters of %d: %q", what, utf16Len(s), limit, s)
 	}
-	if visible.Code(s) != s {
+	if visible.Text(s) != s {
 		t.Fatalf("%s has hidden characters: %q", what, s)
 	}
 	text, _, err := read(s)
@@ -168,7 +168,7 @@ func checkMessage(t *rapid.T, m Message) string {
 			said += "\n" + checkText(t, "a name", f.Name, MaxFieldName) + "\n" + checkText(t, "a value", f.Value, MaxFieldValue)
 		}
 		if e.Footer != nil {
-			if f := e.Footer.Text; f == "" || utf16Len(f) > MaxFooter || anyCall.MatchString(f) || visible.Code(f) != f {
+			if f := e.Footer.Text; f == "" || utf16Len(f) > MaxFooter || anyCall.MatchString(f) || visible.Text(f) != f {
 				t.Fatalf("the footer is %q", f)
 			}
 			said += "\n" + e.Footer.Text

@@ -32,7 +32,7 @@ func inert(v any) error {
 			}
 		}
 	case string:
-		if visible.Code(v) != v {
+		if visible.Text(v) != v {
 			return fmt.Errorf("hidden characters in %q", v)
 		}
 	case map[string]any:
