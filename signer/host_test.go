@@ -364,6 +364,41 @@ func TestTheAccountThatLooksCanChangeNothing(t *testing.T) {
 	}
 }
 
+// TestTheAccountThatLooksReachesNoService, which would act for it: neither by name nor by a link, and by no datagram.
+func TestTheAccountThatLooksReachesNoService(t *testing.T) {
+	b := newBench(t)
+	service := filepath.Join(b.dir, "service")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", service)
+	must(t, err)
+	defer func() { _ = l.Close() }()
+	must(t, os.Chmod(service, 0o777))
+	reached := make(chan struct{}, 16)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+			reached <- struct{}{}
+		}
+	}()
+	if c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", service); err != nil {
+		t.Fatal(err)
+	} else {
+		_ = c.Close()
+		<-reached
+	}
+	var out bytes.Buffer
+	text := "tmux -S " + service + ` ls || echo held; ln -s ` + service + ` "$TMPDIR/link"; tmux -S "$TMPDIR/link" ls || echo held; cd "$TMPDIR"; tmux -S link ls || echo held
+command -v python3 >/dev/null || { echo held; exit; }; python3 -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)' || echo held`
+	p, err := warranttest.Start(t.Context(), b.target, backend.Spec{Shell: text, Stdout: &out, Env: []string{"PATH=/usr/bin:/bin", "TMPDIR=" + filepath.Join(b.dir, "host", wire.State, watch)}})
+	must(t, err)
+	if _, err := p.Wait(); err != nil || strings.Count(out.String(), "held\n") != 4 || len(reached) > 0 {
+		t.Errorf("%q %v, it was reached %d times", out.String(), err, len(reached))
+	}
+}
+
 func TestARunGoesOnWithoutItsConnectionAndCanBeStopped(t *testing.T) {
 	b := newBench(t)
 	mark := filepath.Join("/var/tmp", fmt.Sprintf("cs-run-%d", os.Getpid()))

@@ -671,12 +671,13 @@ func (g *Gate) Finish(tx store.Tx, id approvals.ID, o approvals.Outcome) {
 // noteUndone notes on the request that rec took back that it did. What that one itself had taken back is in
 // place again, and so on.
 func (g *Gate) noteUndone(tx store.Tx, rec approvals.Record) {
-	who, ok := rec.Requester, true
+	who := rec.Requester
 	for id, back := rec.Undoes.ID, false; id != ""; id, back = rec.Undoes.ID, !back {
 		by, what, note := who, audit.Undone, ""
 		if back {
 			by, what, note = chat.User{}, audit.Receipt, "in place again: its undo was undone"
 		}
+		var ok bool
 		if rec, ok = g.ledger.Undone(tx, id, by, g.cfg.Now()); !ok {
 			return
 		}

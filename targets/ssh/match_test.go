@@ -52,7 +52,7 @@ func TestAnImportMeansWhatSSHMeans(t *testing.T) {
 		if err != nil {
 			return
 		}
-		out, err := exec.Command("ssh", "-G", "-F", file, host).Output() //nolint:noctx // it ends by itself
+		out, err := exec.Command("ssh", "-G", "-F", file, host).Output()
 		if err != nil {
 			return // no configuration of ssh's
 		}
