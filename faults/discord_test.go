@@ -8,11 +8,13 @@ import (
 
 	"countersign/adapters/discord/discordfake"
 	"countersign/faults/worldtest"
+	"countersign/internal/needstest"
 )
 
 // TestDiscordOnABadDay kills the bot and plays a gateway that closes, resets and
 // forgets sessions, and an API that limits, fails and loses answers.
 func TestDiscordOnABadDay(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		d, err := worldtest.NewDiscord(discordfake.Config{Heartbeat: 2 * time.Second})
 		if err != nil {

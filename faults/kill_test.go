@@ -101,6 +101,7 @@ func TestSIGKILLAtAnyMoment(t *testing.T) {
 
 // TestTheConsoleOnABadDay kills and pauses the bot while people use its own console.
 func TestTheConsoleOnABadDay(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w := worldtest.New(t, worldtest.Options{Binary: binary, Network: worldtest.NewWeb()})
 		w.Start()

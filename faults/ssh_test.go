@@ -16,6 +16,7 @@ import (
 	"countersign/faults/invariants"
 	"countersign/faults/network"
 	"countersign/faults/worldtest"
+	"countersign/internal/needstest"
 	"countersign/targets/ssh/sshtest"
 )
 
@@ -23,6 +24,7 @@ import (
 // run, kills its sshd and the bot, in panes and plainly: a command that was lost is
 // never run again, and its end is found or said to be unknown.
 func TestALinkToAnSSHHostThatFails(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		host := sshtest.Start(t, sshtest.Options{})
 		link, err := network.New(host.Address())

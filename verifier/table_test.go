@@ -7,6 +7,8 @@ import (
 	"maps"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // change is one line of JSON with one thing of it changed.
@@ -106,6 +108,7 @@ var unchecked = map[string]string{
 // TestEachFieldOfAnArchiveIsCovered changes each field of each line by somebody who has no key, but calculates what can be
 // calculated. Nothing of this is right, but for what is listed.
 func TestEachFieldOfAnArchiveIsCovered(t *testing.T) {
+	needstest.Long(t)
 	m := makeArchive(t)
 	if bad, all := m.check(t, m.files); len(bad) > 0 || strings.Contains(all, "open ") {
 		t.Fatalf("%q\n%s", bad, all)

@@ -21,6 +21,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 	"countersign/internal/npmtest"
 )
 
@@ -126,6 +127,7 @@ type payload struct {
 // Slack publishes: a check of the payloads that shares no code with the bot, the
 // Go SDK or the local Slack.
 func TestPayloadsFitSlacksTypes(t *testing.T) {
+	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("installs packages: not in -short")
 	}

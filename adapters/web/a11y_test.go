@@ -354,6 +354,7 @@ func (s *screenTest) tab(css string, modifiers int64) []string {
 }
 
 func TestTheKeyboardAlone(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir, info := taped(t)
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
@@ -981,6 +982,7 @@ func face(t *testing.T, name string) *chat.Card {
 // A card says everything in words: neither a colour nor an emoji is needed to know
 // its level, its state, what is asked and who may decide.
 func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	th := s.talk()
@@ -1013,6 +1015,7 @@ func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
 // At 320 pixels (and at 1280 enlarged four times) everything is there, and the page
 // scrolls in one direction only. Twice the size of 1280 is 640 pixels.
 func TestASmallWindow(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()

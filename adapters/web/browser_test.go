@@ -509,6 +509,7 @@ func (s *screenTest) clicks() []chat.Click {
 }
 
 func TestEditingACommandOnThePage(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()
@@ -609,6 +610,7 @@ func TestThePageSaysWhenTheConnectionIsLost(t *testing.T) {
 
 // The list of conversations may come late: it opens nothing over what was begun meanwhile.
 func TestTheListComesLate(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	lists, late := make(chan struct{}, 100), make(chan struct{})

@@ -184,7 +184,7 @@ func TestADeceptiveRequestShowsWhatDecidesIt(t *testing.T) {
 	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
 	s.do("signing in", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch),
 		chromedp.Navigate(link), onScreen("#empty"))
-	n, opened := 120, 0
+	n, opened := 40, 0
 	if needstest.Whole(t) {
 		n = 1000
 	}

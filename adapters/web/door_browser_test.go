@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"countersign/internal/needstest"
 )
 
 // pageOIDC is an identity provider with a page on another site, on which a person
@@ -41,6 +43,7 @@ func (p *pageOIDC) Begin(ctx context.Context, callback string) (address, keep st
 }
 
 func TestAViewerWhoCameThroughAProviderInABrowser(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	p := newPageOIDC(t, "eve")
 	s := newScreenTest(t, withOIDC(&fakeOIDC{}), func(cfg *Config) { cfg.OIDC = p; cfg.OIDCLabel = "Sign in with Example" }, viewers("eve"))
@@ -89,6 +92,7 @@ func TestASignInThatIsRefusedInABrowser(t *testing.T) {
 }
 
 func TestAWatchLinkInABrowserWithoutCookies(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t, func(cfg *Config) { cfg.WatchLinks = true })
 	s.ask()
@@ -135,6 +139,7 @@ func TestAWatchLinkInABrowserWithoutCookies(t *testing.T) {
 }
 
 func TestSigningOutEverywhereInABrowser(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()

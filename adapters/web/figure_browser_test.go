@@ -4,9 +4,11 @@ import (
 	"testing"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 )
 
 func TestFiguresOnThePage(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	axe := axeScript(t)
 	s := newScreenTest(t)

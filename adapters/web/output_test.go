@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 )
 
 // printed has outputs of one thread.
@@ -68,6 +69,7 @@ func TestOutputsBelongToTheirThread(t *testing.T) {
 // TestReadingAWholeOutputOnThePage: an output of any size opens at its end, is searched and is
 // shown in its colours.
 func TestReadingAWholeOutputOnThePage(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	var b strings.Builder
 	for i := range 600_000 { // taller than a browser lays out
@@ -128,6 +130,7 @@ func TestReadingAWholeOutputOnThePage(t *testing.T) {
 }
 
 func TestAxeOfAnOutput(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	axe := axeScript(t)
 	text := strings.Repeat("\x1b[31mred\x1b[0m \x1b[32mgreen\x1b[0m \x1b[33myellow\x1b[0m \x1b[34mblue\x1b[0m \x1b[35mmagenta\x1b[0m \x1b[36mcyan\x1b[0m \x1b[30mblack\x1b[0m \x1b[2mfaint\x1b[0m \x1b[7minverse\x1b[0m "+

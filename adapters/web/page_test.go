@@ -12,6 +12,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/coder/websocket"
+
+	"countersign/internal/needstest"
 )
 
 const testPage = "0123456789abcdef0123456789abcdef"
@@ -182,6 +184,7 @@ func TestTwoConsolesOfOneHostKeepTheirCookiesApart(t *testing.T) {
 // The page must not leave the key where another port can get at it, and a new tab
 // is the same page.
 func TestAStolenCookieInABrowser(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()

@@ -18,6 +18,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals/card/cardtest"
+	"countersign/internal/needstest"
 )
 
 // at gives the middle of what css names, as it is now.
@@ -164,6 +165,7 @@ func TestAnUndoLeadsToItsCard(t *testing.T) {
 
 // TestAPageThatIsOpenWhileTheAddressChangesSaysSo: it names the new one, and counts nothing on.
 func TestAPageThatIsOpenWhileTheAddressChangesSaysSo(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t, func(c *Config) { c.Origin = itself })
 	s.bot.post(s.talk(), chat.Post{Key: "c", Card: face(t, "running")})
@@ -499,6 +501,7 @@ func TestAClickThatBringsTheWindowForwardDecidesNothing(t *testing.T) {
 
 // TestTheCardOfANotificationStays: what comes after it, titles and other cards, moves neither the page nor the focus.
 func TestTheCardOfANotificationStays(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	desk := &stage{}
 	s := newScreenTest(t, func(c *Config) { c.Desk = desk })

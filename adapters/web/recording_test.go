@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 	"countersign/internal/npmtest"
 	"countersign/targets/record"
 )
@@ -248,6 +249,7 @@ func shelfOf(dir string, i record.Info) *shelf {
 }
 
 func TestPlayingARecordingOnThePage(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir, info := taped(t)
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
@@ -311,6 +313,7 @@ func TestPlayingARecordingOnThePage(t *testing.T) {
 }
 
 func TestSeekingInALongRecording(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString(`{"version":3,"term":{"cols":100,"rows":30}}` + "\n")
@@ -359,6 +362,7 @@ func TestARecordingOnAPhone(t *testing.T) {
 
 // The player of the format's authors shows the same.
 func TestAnotherPlayerPlaysOurRecordings(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir, info := taped(t)
 	page := http.NewServeMux()

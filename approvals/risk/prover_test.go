@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/lock"
 )
@@ -486,6 +487,7 @@ func late(f form) int {
 }
 
 func TestTheTablesAgainstTheirPrograms(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it runs hundreds of commands: leave out -short")

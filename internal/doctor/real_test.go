@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/needstest"
 	"countersign/internal/storage"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -98,6 +99,7 @@ func TestDoctorOnRealSSHHosts(t *testing.T) {
 }
 
 func TestDoctorOnRealContainers(t *testing.T) {
+	needstest.Long(t)
 	e := enginetest.Podman(t)
 	big, small := e.Run(t, enginetest.Debian), e.Run(t, enginetest.Tiny)
 	of := func(name string) config.TargetConfig {

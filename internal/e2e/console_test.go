@@ -28,6 +28,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"countersign/internal/needstest"
 )
 
 // provider is a small identity provider: whoever comes is who it is told.
@@ -149,6 +151,7 @@ func certificate(t *testing.T, dir string) (cert, key string, pool *x509.CertPoo
 }
 
 func TestTheConsoleBehindTLSWithAnIdentityProvider(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	idp := newProvider(t)
 	dir := t.TempDir()

@@ -18,6 +18,7 @@ import (
 	"countersign/adapters/discord/discordfake"
 	"countersign/approvals/oncall/oncalltest"
 	"countersign/approvals/tickets/ticketstest"
+	"countersign/internal/needstest"
 )
 
 // guild is a local Discord with a bot: alice is on call, bob is not.
@@ -104,6 +105,7 @@ func (g *guild) press(user, thread, prefix string) discordfake.Response {
 // TestDiscordDropsSteps: the list of a card of several takes one off; the rest asks again, and
 // what runs of it shows its last line. The vote and the end of a card cost two edits.
 func TestDiscordDropsSteps(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "out")

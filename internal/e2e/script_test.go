@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"countersign/internal/buildtest"
+	"countersign/internal/needstest"
 )
 
 // TestScripts runs testdata/script, in which people are commands:
@@ -33,6 +34,7 @@ import (
 //	settled               waits until the bot is idle or waits for people
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	whole := needstest.Whole(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
@@ -57,6 +59,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
+			if cond == "whole" {
+				return whole, nil
+			}
 			if cond != "unmount" {
 				return false, fmt.Errorf("there is no condition %q", cond)
 			}

@@ -48,6 +48,7 @@ limits: {steps: 100000, tokens: 1000000000, wall: 10h, repeats: 1000}
 // nothing is changed, sent or signalled, on this machine and on an SSH host, and what
 // tries to becomes a card.
 func TestSecondLock(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	needstest.Program(t, "tmux", "apt-get install tmux")
 	needstest.Program(t, "/usr/sbin/sshd", "apt-get install openssh-server")

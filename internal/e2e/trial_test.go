@@ -37,6 +37,10 @@ func TestAChangeThatNobodyKeepsUndoesItself(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]string{"plainly": trialConfig, "in a terminal": strings.Replace(trialConfig, "tmux: false, ", "", 1)} {
 		t.Run(name, func(t *testing.T) {
+			if name != "plainly" {
+				needstest.Long(t)
+			}
+			t.Parallel()
 			c, dir, before, _ := onTrial(t, config)
 			t.Cleanup(c.b.endTerminals)
 			eventually(t, "it is undone", func() bool { return tree(t, dir) == before }, c.shown)

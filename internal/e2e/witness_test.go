@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"countersign/internal/buildtest"
+	"countersign/internal/needstest"
 )
 
 // TestAWitnessOfTheRecord: a bot whose record a witness signs. The archive of a conversation is
 // verified by the small program with keys that the bot has no say in; a store that was put back to an
 // earlier state is noticed by the witness; and the signatures stay what they were.
 func TestAWitnessOfTheRecord(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	must := func(err error) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/agent/history"
+	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/postgres"
 	"countersign/store/postgres/pgtest"
@@ -20,6 +21,7 @@ import (
 // replicas: at any of them, at two of them at once, one after the other without waiting
 // for an answer, and while one of them is killed.
 func TestEveryMessageIsAnsweredOnceAndInOrder(t *testing.T) {
+	needstest.Long(t)
 	server := pgtest.New(t)
 	url := server.URL("")
 	rows := played(t)

@@ -170,6 +170,10 @@ func (r *Reader) open(flag int) error {
 	})
 }
 
+// readerWaits is how long a reader waits for another process to let go. The bot never does while it runs,
+// and who asks it instead has waited for that long.
+const readerWaits = 250 * time.Millisecond
+
 // lockJournal locks the journal, if there is one, and returns what it holds.
 func (r *Reader) lockJournal(flag int) ([]byte, error) {
 	f, err := os.OpenFile(r.db.path+".journal", flag, 0o600)
@@ -180,7 +184,7 @@ func (r *Reader) lockJournal(flag int) ([]byte, error) {
 		return nil, err
 	}
 	r.db.lock = f
-	if err := waitLock(f, time.Second); err != nil {
+	if err := waitLock(f, readerWaits); err != nil {
 		return nil, err
 	}
 	return io.ReadAll(f)
@@ -197,7 +201,7 @@ func (r *Reader) openFile() (err error) {
 		}
 	}()
 	r.db.file, err = bbolt.Open(r.db.path, 0o600, &bbolt.Options{
-		Timeout: time.Second, ReadOnly: true,
+		Timeout: readerWaits, ReadOnly: true,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 			f, err := os.OpenFile(name, flag, mode)
 			if err != nil {

@@ -51,6 +51,7 @@ func openFleet(t *testing.T, s *server, o Options) *fleet {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	s := use(t)
+	_ = needstest.Whole(t) // it has fewer histories in short
 	storetest.Run(t, func(t *testing.T) store.DB { return openOn(t, s, Options{NoHints: true}) })
 }
 
@@ -114,6 +115,7 @@ func TestConformanceWithoutPreparedStatements(t *testing.T) {
 func TestDurable(t *testing.T) {
 	t.Parallel()
 	s := use(t)
+	_ = needstest.Whole(t) // it has fewer histories in short
 	storetest.RunDurable(t, func(t *testing.T, dir string) store.DB {
 		return openOn(t, s, Options{URL: s.url(schemaOf(dir)), NoHints: true})
 	})

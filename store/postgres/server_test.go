@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"net"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"countersign/internal/needstest"
 	"countersign/store"
 )
 
@@ -42,6 +44,11 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(needstest.All) != "all" {
+		if err := flag.Set("rapid.checks", "30"); err != nil { // of 100
+			panic(err)
+		}
+	}
 	code := m.Run()
 	if shared.s != nil {
 		shared.s.destroy()

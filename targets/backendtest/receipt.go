@@ -20,7 +20,7 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tc := range []struct{ name, command, recorded, compared string }{
+	cases := []struct{ name, command, recorded, compared string }{
 		{"writing", "echo more >>a; echo x >new", "w a\nw new", "n \nw a\nw new"},
 		{"a file in its place", "sed -i s/h/j/ a", "w a", "n \nw a"},
 		{"deleting", "rm one/x; rm -r two", "d one/x\nd two", "n \nn one"},
@@ -33,10 +33,16 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 		{"a process of a process", "(setsid sh -c 'exec setsid sh -c \"echo x >deep\"'); for i in 1 2 3 4 5; do [ -e deep ] || sleep 0.1; done", "w deep", "n \nw deep"},
 		{"names", "touch 'a b' -- '-f' \"$(printf 'new\\nline')\"", "w -f\nw a b\nw new\nline", "n \nw -f\nw a b\nw new\nline"},
 		{"nothing", "true", "", ""},
-	} {
+	}
+	dirs := make([]string, len(cases))
+	for i := range cases {
+		dirs[i] = scratch(t, tgt)
+		sh(t, tgt, backend.Spec{Dir: dirs[i], Shell: "chmod 755 .; mkdir one two; echo hello >a; echo >one/x; echo >two/y"})
+	}
+	sh(t, tgt, backend.Spec{Shell: "sleep 1.1"}) // times of files are counted in seconds first
+	for i, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			dir := scratch(t, tgt)
-			sh(t, tgt, backend.Spec{Dir: dir, Shell: "chmod 755 .; mkdir one two; echo hello >a; echo >one/x; echo >two/y; sleep 1.1"}) // times of files are counted in seconds first
+			dir := dirs[i]
 			want := tc.compared
 			if recorded {
 				want = tc.recorded

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/rehearsal"
@@ -24,10 +25,18 @@ func Rehearsal(t *testing.T, tgt backend.Target, by string) {
 	}
 	t.Run("it shows what changes", func(t *testing.T) { shows(t, h, caps) })
 	t.Run("it says what a view cannot show", func(t *testing.T) { beyond(t, h, caps) })
-	t.Run("it changes nothing", func(t *testing.T) { rehearsedAttacks(t, h, caps) })
+	t.Run("it changes nothing", func(t *testing.T) { once(t, by); rehearsedAttacks(t, h, caps) })
 	t.Run("nothing of the machine can be changed in it", func(t *testing.T) { machinesOwn(t, h, caps) })
 	t.Run("comparing takes nothing away and follows no link", func(t *testing.T) { comparing(t, h, caps) })
-	t.Run("it is bounded", func(t *testing.T) { boundedRehearsal(t, h, caps) })
+	t.Run("it is bounded", func(t *testing.T) { once(t, by); boundedRehearsal(t, h, caps) })
+}
+
+// once leaves what takes long to the bot's own launcher, unless all tests were asked for.
+func once(t *testing.T, by string) {
+	t.Helper()
+	if by != "bot" {
+		needstest.Long(t)
+	}
 }
 
 func rehearse(t *testing.T, h held, caps backend.Caps, dir, text string) (rehearsal.Report, error) {

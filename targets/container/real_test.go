@@ -85,9 +85,7 @@ func TestRealEngines(t *testing.T) {
 					}
 					for _, image := range images {
 						t.Run(image, func(t *testing.T) {
-							if image != enginetest.Debian {
-								needstest.Long(t)
-							}
+							needstest.Long(t) // short, what follows has to do
 							name := e.Run(t, image)
 							backendtest.Run(t, func(t *testing.T) backend.Target { return open(t, config(e, way.cli, name)) })
 						})

@@ -68,6 +68,7 @@ func pretendDriving(p *Pane, epoch int64) {
 }
 
 func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
+	t.Parallel()
 	b, s := replicas(t, 2)
 	dir := t.TempDir()
 	a := makeMain(t, s[0], 1)
@@ -168,6 +169,7 @@ func TestEverybodyHearsOfANewDriver(t *testing.T) {
 }
 
 func TestARunningCommandSurvivesANewDriver(t *testing.T) {
+	t.Parallel()
 	_, s := replicas(t, 2)
 	a := makeMain(t, s[0], 1)
 	dir := t.TempDir()
@@ -200,6 +202,7 @@ func TestARunningCommandSurvivesANewDriver(t *testing.T) {
 }
 
 func TestPeopleSeeStandardErrorOnceWhoeverListens(t *testing.T) {
+	t.Parallel()
 	b, s := replicas(t, 3)
 	a := makeMain(t, s[0], 1)
 	second, third := adoptMain(t, s[1], a.ID()), adoptMain(t, s[2], a.ID())
@@ -216,6 +219,7 @@ func TestPeopleSeeStandardErrorOnceWhoeverListens(t *testing.T) {
 }
 
 func TestOneOfSeveralMakesASession(t *testing.T) {
+	t.Parallel()
 	b, s := replicas(t, 3)
 	var wg sync.WaitGroup
 	panes, errs := make([]*Pane, len(s)), make([]error, len(s))
@@ -252,6 +256,7 @@ func TestOneOfSeveralMakesASession(t *testing.T) {
 }
 
 func TestAPaneWhoseMakerStoppedGetsItsShell(t *testing.T) {
+	t.Parallel()
 	b, s := replicas(t, 2)
 	makeMain(t, s[0], 1)
 	dir := t.TempDir()
@@ -278,6 +283,7 @@ func TestAPaneWhoseMakerStoppedGetsItsShell(t *testing.T) {
 }
 
 func TestWhoErrsThatAPaneIsGoneTakesNothingFromOthers(t *testing.T) {
+	t.Parallel()
 	_, s := replicas(t, 2)
 	a := makeMain(t, s[0], 1)
 	other := adoptMain(t, s[1], a.ID())
@@ -295,6 +301,7 @@ func TestWhoErrsThatAPaneIsGoneTakesNothingFromOthers(t *testing.T) {
 
 // Only keys of the highest epoch ever reach the pane, whatever the processes believe.
 func TestOnlyTheHighestEpochTypes(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -340,6 +347,7 @@ func TestOnlyTheHighestEpochTypes(t *testing.T) {
 }
 
 func TestPeopleAreTreatedTheSameByAllReplicas(t *testing.T) {
+	t.Parallel()
 	b, s := replicas(t, 2, func(o *Options, _ *backend.Target) { o.Guard = true })
 	a := makeMain(t, s[0], 1)
 	other := adoptMain(t, s[1], a.ID())

@@ -39,6 +39,7 @@ func (b *bench) clients() []string {
 }
 
 func TestSessionsThatNobodyUsesHoldNoConnection(t *testing.T) {
+	t.Parallel()
 	b := start(t, func(o *Options, _ *backend.Target) { o.Guard = true })
 	panes := several(t, b.s, 3*idleConns)
 	few := func() bool { return len(b.clients()) <= idleConns }
@@ -88,6 +89,7 @@ func TestSessionsThatNobodyUsesHoldNoConnection(t *testing.T) {
 
 // TestWhoeverAttachesIsNoticed: a session that holds no connection is guarded and recorded as soon as a person attaches.
 func TestWhoeverAttachesIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := start(t, func(o *Options, _ *backend.Target) { o.Guard = true })
 	panes := several(t, b.s, 2*idleConns)
 	eventually(t, "the first is not attached", func() bool { return !slices.Contains(b.clients(), "s0") })
@@ -124,6 +126,7 @@ func TestWhoeverAttachesIsNoticed(t *testing.T) {
 // TestClientsOfAKilledBotAreEnded: nobody reads the output of a client whose bot was killed, and tmux 3.3a keeps such a
 // client. A person's client in control mode stays.
 func TestClientsOfAKilledBotAreEnded(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	if err := b.s.Close(); err != nil {
@@ -174,6 +177,7 @@ func TestClientsOfAKilledBotAreEnded(t *testing.T) {
 
 // TestClientsOfAGoneReplicaAreEnded: those of the other replicas stay.
 func TestClientsOfAGoneReplicaAreEnded(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	if err := b.s.Close(); err != nil {
@@ -207,6 +211,7 @@ func TestClientsOfAGoneReplicaAreEnded(t *testing.T) {
 
 // TestATargetThatStartsAgain: a machine empties its temporary directory when it starts, and the terminals are gone.
 func TestATargetThatStartsAgain(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	expect(t, p, "echo x; echo e >&2", 0, "x\n", "e\n")

@@ -61,7 +61,7 @@ var places = []struct {
 	short bool
 	kit   func(*testing.T) *kit
 }{
-	{"local", true, localKit},
+	{"local", false, localKit},
 	{"local, without bash", false, func(t *testing.T) *kit {
 		k := localKit(t)
 		open := k.open
@@ -87,7 +87,10 @@ func TestTerminal(t *testing.T) {
 			k := pl.kit(t)
 			k.base = k.desk(t)
 			for _, c := range terminalCases {
-				t.Run(c.name, func(t *testing.T) { c.check(t, k) })
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					c.check(t, k)
+				})
 			}
 			for _, l := range k.links {
 				t.Run("lost connection: "+l.name, func(t *testing.T) { lostConnection(t, k, l) })
@@ -1127,6 +1130,7 @@ func oneRoundTrip(t *testing.T, proxy *sshtest.Proxy, far ssh.Config) {
 }
 
 func TestASessionRightAfterTheLastOneEnded(t *testing.T) {
+	t.Parallel()
 	d := localKit(t).desk(t)
 	for range 10 {
 		p := d.pane(t, "main")

@@ -22,6 +22,7 @@ import (
 )
 
 func TestRunGivesExactResults(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	for _, tt := range []struct {
 		name, text string
@@ -92,6 +93,7 @@ func TestRunGivesExactResults(t *testing.T) {
 }
 
 func TestDirectoryIsReported(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -165,6 +167,7 @@ func TestLargeOutputKeepsHeadAndTailExactly(t *testing.T) {
 }
 
 func TestALineOfThreeMegabytes(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	o := run(t, p, "head -c 3145728 /dev/zero | tr '\\0' x; echo end >&2")
 	if o.Stdout.Total != 3145728 || strings.Trim(string(o.Stdout.Head), "x") != "" || strings.Trim(string(o.Stdout.Tail), "x") != "" ||
@@ -174,6 +177,7 @@ func TestALineOfThreeMegabytes(t *testing.T) {
 }
 
 func TestPeopleSeeBothStreams(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	expect(t, p, "echo to-out; echo to-err >&2", 0, "to-out\n", "to-err\n")
@@ -198,6 +202,7 @@ func TestPeopleSeeBothStreams(t *testing.T) {
 }
 
 func TestNothingIsShownBetweenWhatSomebodyTypes(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	run(t, p, "true")
@@ -215,6 +220,7 @@ func TestNothingIsShownBetweenWhatSomebodyTypes(t *testing.T) {
 }
 
 func TestLongStandardErrorIsShownInPart(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	o := run(t, p, "seq 1 200000 >&2; seq 1 5")
@@ -229,6 +235,7 @@ func TestLongStandardErrorIsShownInPart(t *testing.T) {
 }
 
 func TestSyntaxErrorsEnd(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	for _, text := range []string{"if; then", "echo 'open", "echo $(", "}", "for x in", "cat <<X"} {
 		o := run(t, p, text)
@@ -243,6 +250,7 @@ func TestSyntaxErrorsEnd(t *testing.T) {
 }
 
 func TestDeadlineLeavesTheCommandRunning(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -285,6 +293,7 @@ func TestInterrupt(t *testing.T) {
 		{"a shell that ignores SIGINT", "trap '' INT; while :; do :; done"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := start(t).pane()
 			type result struct {
 				o   Outcome
@@ -333,6 +342,7 @@ func whenSaid(text string, do func()) func(Stream, []byte) {
 // A SIGINT between the forks of a pipeline makes bash forget the parts that run.
 // The same shape is made on purpose here, as the moment itself can't be chosen.
 func TestInterruptEndsWhatTheShellForgot(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	if p.s.caps.Bash == "" {
 		t.Skip("the forgotten pipeline is bash's")
@@ -385,6 +395,7 @@ func TestInterruptEndsWhatTheShellWaitsFor(t *testing.T) {
 }
 
 func TestTheShellEndsAndComesBack(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	run(t, p, "cd /usr")
 	o := run(t, p, "echo x; exit 7")
@@ -441,6 +452,7 @@ func TestCommandsThatBreakTheHook(t *testing.T) {
 
 // B-115: a command cannot forge the mark of its end.
 func TestForgedMarksAreLogged(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	o := expect(t, p, `printf '\033]7973;0123456789abcdef;D;99;0;/\007'; (exit 4)`, 4, "", "")
@@ -509,6 +521,7 @@ func state(t *testing.T, p *Pane) State {
 }
 
 func TestAPersonAtTheKeyboard(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	b.tmux("set-option", "-g", "assume-paste-time", "0") // this person types fast
@@ -569,7 +582,6 @@ func TestAPersonAtTheKeyboard(t *testing.T) {
 
 func TestWaitingCommandsReturnEarly(t *testing.T) {
 	t.Parallel()
-	p := start(t).pane()
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/long", []byte(strings.Repeat("line\n", 500)), 0o600); err != nil {
 		t.Fatal(err)
@@ -588,6 +600,8 @@ func TestWaitingCommandsReturnEarly(t *testing.T) {
 		{"a full screen", "less " + dir + "/long", Fullscreen, StateFullscreen, Keys{Names: []string{"q"}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t).pane()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			o, err := p.Run(ctx, Command{Text: tt.text})
@@ -607,11 +621,13 @@ func TestWaitingCommandsReturnEarly(t *testing.T) {
 		})
 	}
 	t.Run("silence is not waiting", func(t *testing.T) {
-		expect(t, p, "sleep 2.5; echo x", 0, "x\n", "")
+		t.Parallel()
+		expect(t, start(t).pane(), "sleep 2.5; echo x", 0, "x\n", "")
 	})
 }
 
 func TestDispatch(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	begin := time.Now()
 	if err := p.Dispatch(t.Context(), Command{Text: "sleep 300"}); err != nil {
@@ -637,6 +653,7 @@ func TestDispatch(t *testing.T) {
 }
 
 func TestStagedScriptsAreRemoved(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	run(t, p, "echo a\necho b")
@@ -650,6 +667,7 @@ func TestStagedScriptsAreRemoved(t *testing.T) {
 }
 
 func TestLostInMidCommand(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ name, cmd string }{
 		{"the server is killed", "kill-server"},
 		{"the session is killed", "kill-session -t =main"},
@@ -696,6 +714,7 @@ func TestLostInMidCommand(t *testing.T) {
 }
 
 func TestConnectionLostAndTheNextCallMendsIt(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	run(t, p, "x=kept")
@@ -708,6 +727,7 @@ func TestConnectionLostAndTheNextCallMendsIt(t *testing.T) {
 }
 
 func TestAdoptAfterARestart(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	run(t, p, "x=kept; cd /usr")
@@ -772,6 +792,7 @@ func TestAdoptAfterARestart(t *testing.T) {
 }
 
 func TestSessionsAndPanes(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	if all, err := b.s.Sessions(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%+v %v", all, err)
@@ -834,6 +855,7 @@ func TestSessionsAndPanes(t *testing.T) {
 }
 
 func TestTwoSessionsAndManyPanesAtOnce(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	panes := []*Pane{b.pane()}
 	other, err := b.s.NewSession(t.Context(), "main-2", nil, PaneSpec{})
@@ -860,6 +882,7 @@ func TestTwoSessionsAndManyPanesAtOnce(t *testing.T) {
 }
 
 func TestSendKeys(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	ctx := t.Context()
@@ -894,6 +917,7 @@ func TestSendKeys(t *testing.T) {
 }
 
 func TestCapture(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	ctx := t.Context()
@@ -1038,6 +1062,7 @@ func TestWithoutTmux(t *testing.T) {
 }
 
 func TestWithoutBash(t *testing.T) {
+	t.Parallel()
 	b := start(t, func(_ *Options, tgt *backend.Target) { *tgt = noBash{*tgt} })
 	p := b.pane()
 	o := expect(t, p, "echo a; echo b >&2; (exit 3)", 3, "a\nb\n", "")

@@ -22,6 +22,7 @@ func (b *bench) cut() {
 }
 
 func TestALostConnectionIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, command string
 		release       bool // the command ends after the connection is back
@@ -96,6 +97,7 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 }
 
 func TestAPaneTellsWhatBecameOfACommand(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	var where Where
@@ -158,6 +160,7 @@ func TestAPaneTellsWhatBecameOfACommand(t *testing.T) {
 }
 
 func TestNothingIsTypedIntoCopyModeEvenIfNobodyKnewOfIt(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	run(t, p, "cd "+shellQuote(t.TempDir()))
@@ -181,6 +184,7 @@ func TestNothingIsTypedIntoCopyModeEvenIfNobodyKnewOfIt(t *testing.T) {
 }
 
 func TestWhatPeopleTypedIsKnownAfterwards(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	b.tmux("set-option", "-g", "assume-paste-time", "0")
@@ -222,6 +226,7 @@ func TestWhatPeopleTypedIsKnownAfterwards(t *testing.T) {
 }
 
 func TestOneWriterAtATime(t *testing.T) {
+	t.Parallel()
 	b := start(t, func(o *Options, _ *backend.Target) { o.Guard = true })
 	p := b.pane()
 	b.tmux("set-option", "-g", "assume-paste-time", "0")
@@ -252,6 +257,7 @@ func TestOneWriterAtATime(t *testing.T) {
 }
 
 func TestATapMissesNothing(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	expect(t, p, "echo before", 0, "before\n", "")
@@ -281,6 +287,7 @@ func TestATapMissesNothing(t *testing.T) {
 // Whoever makes a pane may be killed at any moment. The pane's directory and what is in front of
 // it must then be those that a command finds, not those of a shell that is only coming up.
 func TestAPaneWhoseMakerWasKilledIsAdoptedAtItsPrompt(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		start func(script string) string // what the pane runs when its maker goes away

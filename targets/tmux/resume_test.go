@@ -194,6 +194,7 @@ func TestACommandInAShellWithoutALineEditorIsTakenUp(t *testing.T) {
 }
 
 func TestACommandThatWasNotTypedIsKnownAsSuch(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	var where Where
@@ -224,6 +225,7 @@ func TestACommandThatWasNotTypedIsKnownAsSuch(t *testing.T) {
 // A command can remove the hook that reports its end: then the shell is at the prompt before
 // it, as if it had not been typed.
 func TestACommandThatRemovedTheHookIsNotTakenForOneThatWasNotTyped(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		"PROMPT_COMMAND=; PS0=; PS1='$ '; echo ran >>ran",
 		"PROMPT_COMMAND=; PS0=; PS1='$ '\necho ran >>ran",

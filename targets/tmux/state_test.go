@@ -132,6 +132,7 @@ func TestWhatPeopleOnlyLookAtOrLeaveAsItWasDoesNotStopACommand(t *testing.T) {
 
 // What was put in the shell's table of paths is not what runs.
 func TestAPathThatTheShellWasToldToRememberIsNotUsed(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	dir := t.TempDir()
@@ -149,6 +150,7 @@ func TestAPathThatTheShellWasToldToRememberIsNotUsed(t *testing.T) {
 }
 
 func TestAStateThatComesBackHasItsNameAgainOnlyIfItIsTheFirst(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	b.typed(p, "X=1")
@@ -164,6 +166,7 @@ func TestAStateThatComesBackHasItsNameAgainOnlyIfItIsTheFirst(t *testing.T) {
 }
 
 func TestARefusedCommandLeavesThePromptAndNoTrace(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	b.typed(p, "X=1; set -x")
@@ -208,6 +211,7 @@ func FuzzParseState(f *testing.F) {
 }
 
 func TestACommandIsNotRunWhereNothingCompares(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	b.typed(p, "unset -f __cs_t")
@@ -220,6 +224,7 @@ func TestACommandIsNotRunWhereNothingCompares(t *testing.T) {
 
 // After a text that ended too early, bash may read "[[" as a command.
 func TestAnIncompleteCommandBeforeItDoesNotHideAChange(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	for i, text := range []string{"echo 'open", "cat <<X\na", "if true; then\necho a", "f() {", "echo $((1", "((", "[[ a", "a=(1"} {

@@ -23,6 +23,7 @@ func guarded(t *testing.T) *Pane {
 // W5: the terminal's answer to a program's query is nobody's input: it is cleared, and the
 // next command runs as given.
 func TestAnswersOfTheTerminalAreCleared(t *testing.T) {
+	t.Parallel()
 	p := guarded(t)
 	for name, q := range asking {
 		t.Run(name, func(t *testing.T) {
@@ -37,6 +38,7 @@ func TestAnswersOfTheTerminalAreCleared(t *testing.T) {
 
 // A line that the bot itself has begun is not cleared.
 func TestALineOfTheBotsOwnKeysStays(t *testing.T) {
+	t.Parallel()
 	p := guarded(t)
 	if err := p.SendKeys(t.Context(), Keys{Literal: "half"}); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 // D9: two bots of one name whose TMUX_TMPDIR differs share neither a server nor its files.
 func TestTwoDirectoriesAreTwoServers(t *testing.T) {
+	t.Parallel()
 	var name string
 	open := func() (*bench, string) {
 		dir, err := os.MkdirTemp("", "cs") //nolint:usetesting // the path of a socket is short

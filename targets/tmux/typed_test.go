@@ -61,6 +61,7 @@ func (d *desk) run(t testing.TB, p *Pane, text string) {
 
 // A shell keeps what a person would find in it.
 func TestAShellDoesNotNoticeWhoTyped(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	for _, tt := range []struct {
 		name, text string
@@ -131,6 +132,7 @@ func TestAShellDoesNotNoticeWhoTyped(t *testing.T) {
 
 // The history has what was typed, as the shell's settings have it, and nothing of ours.
 func TestTheHistoryOfCommands(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	expect(t, p, "history -c", 0, "", "")
 	expect(t, p, "echo one", 0, "one\n", "")
@@ -166,6 +168,7 @@ func TestTheHistoryOfCommands(t *testing.T) {
 
 // What the shell takes for the beginning of a command ends, and the pane is free.
 func TestAnIncompleteCommandDoesNotWait(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	run(t, p, `alias opens="echo 'open"`)
@@ -187,6 +190,7 @@ func TestAnIncompleteCommandDoesNotWait(t *testing.T) {
 
 // Nothing of a hook that was put back is in the output of the next command.
 func TestTheCommandAfterABrokenHook(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	for _, text := range []string{"PROMPT_COMMAND=", "unset PROMPT_COMMAND PS0"} {
 		for range 20 {
@@ -198,6 +202,7 @@ func TestTheCommandAfterABrokenHook(t *testing.T) {
 
 // A person's commands are their own: the keys of the bot are not involved.
 func TestWhatAPersonTypesIsNotMoved(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	expect(t, p, "echo a\necho b >&2", 0, "a\n", "b\n")
@@ -218,6 +223,7 @@ func TestWhatAPersonTypesIsNotMoved(t *testing.T) {
 
 // A pane of an earlier version has no keys to hide what is typed.
 func TestAPaneOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	rc := b.s.file("rc-" + p.key)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/approvals/risk"
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
@@ -97,6 +99,23 @@ func sh(t *testing.T, dir, text string) string {
 
 // newBench makes a repository with two commits on main, and a bare remote that has the
 // first of them.
+// TestMain gives git a home of its own.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		home, err := os.MkdirTemp("", "countersign-git-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(home)
+		const person = "[user]\n\tname = Test\n\temail = test@example.com\n[init]\n\tdefaultBranch = main\n"
+		if err := errors.Join(os.Setenv("HOME", home), os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(person), 0o600)); err != nil {
+			panic(err)
+		}
+		needstest.SideBySide(6)
+		return m.Run()
+	}())
+}
+
 func newBench(t *testing.T, change ...func(*gitcmd.Config)) *bench {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -109,15 +128,7 @@ func newBench(t *testing.T, change ...func(*gitcmd.Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("HOME", dir)
-	sh(t, dir, `cat > .gitconfig <<X
-[user]
-	name = Test
-	email = test@example.com
-[init]
-	defaultBranch = main
-X
-git init -q --bare remote.git
+	sh(t, dir, `git init -q --bare remote.git
 git init -q repo
 cd repo
 printf 'one\n' > a.txt

@@ -62,6 +62,7 @@ func TestHostileRepository(t *testing.T) {
 		{rule: "filter.clean in an included file", plant: `printf '[filter "f.g h"]\n\tclean = %s\n' "$TRAP" > .git/more; git config include.path more; git config filter.f.clean "$TRAP"; echo '*.txt filter=f' > .git/info/attributes`, plain: "git status", asks: true},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t)
 			trap, ran := b.dir+"/trap", b.dir+"/ran"
 			script := "#!/bin/sh\necho \"$0 $*\" >> " + ran + "\n[ \"$1\" = /dev/null ] || cat 2>/dev/null\n"

@@ -32,6 +32,9 @@ func TestEveryShell(t *testing.T) {
 	t.Parallel()
 	for name, dir := range shells(t) {
 		t.Run(name, func(t *testing.T) {
+			if name != "dash" {
+				needstest.Long(t)
+			}
 			t.Parallel()
 			b := newBot(t)
 			b.m.path = dir
@@ -60,7 +63,9 @@ func TestSSH(t *testing.T) {
 		return tgt
 	}
 	b := newBotOn(t, open())
-	conform(t, b)
+	if needstest.Whole(t) {
+		conform(t, b)
+	}
 
 	was := b.t
 	t.Run("a process survives the end of every connection (X-05)", func(t *testing.T) {

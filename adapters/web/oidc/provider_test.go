@@ -224,6 +224,7 @@ func (b *browser) signIn(c *console, name string) (int, string) {
 }
 
 func TestSigningInThroughAnIndependentProvider(t *testing.T) {
+	t.Parallel()
 	c := newConsole(t, func(*oidc.Config) {})
 	b := newBrowser(t)
 	if status, page := b.signIn(c, "ann"); status != http.StatusOK || b.at.Host != strings.TrimPrefix(c.url, "http://") || b.at.Path != "/" || b.at.Fragment != "t=web:0abc" {
@@ -245,6 +246,7 @@ func TestSigningInThroughAnIndependentProvider(t *testing.T) {
 }
 
 func TestAnAnswerOfTheIndependentProviderIsGoodOnceAndForOneBrowser(t *testing.T) {
+	t.Parallel()
 	c := newConsole(t, func(*oidc.Config) {})
 	b := newBrowser(t)
 	b.stop = c.url + "/oidc/callback"
@@ -278,13 +280,16 @@ func TestAnAnswerOfTheIndependentProviderIsGoodOnceAndForOneBrowser(t *testing.T
 }
 
 func TestWhatTheIndependentProviderRefuses(t *testing.T) {
+	t.Parallel()
 	t.Run("a console that does not know its secret", func(t *testing.T) {
+		t.Parallel()
 		c := newConsole(t, func(cfg *oidc.Config) { cfg.ClientSecret = redact.Secret("wrong") })
 		if status, page := newBrowser(t).signIn(c, "ann"); status != http.StatusForbidden || !strings.Contains(page, "set up as the console expects") {
 			t.Errorf("%d %s", status, page)
 		}
 	})
 	t.Run("a person who says no", func(t *testing.T) {
+		t.Parallel()
 		c := newConsole(t, func(*oidc.Config) {})
 		b := newBrowser(t)
 		_, page := b.get(c.url + "/oidc/start")
@@ -302,6 +307,7 @@ func TestWhatTheIndependentProviderRefuses(t *testing.T) {
 		}
 	})
 	t.Run("an email that is not verified", func(t *testing.T) {
+		t.Parallel()
 		c := newConsole(t, func(cfg *oidc.Config) { cfg.NameClaim = "email" })
 		if status, page := newBrowser(t).signIn(c, "bob"); status != http.StatusForbidden || !strings.Contains(page, "says that your email address isn") {
 			t.Errorf("%d %s", status, page)
