@@ -11,10 +11,10 @@ import (
 )
 
 // keyboard is who has the keyboard of the only terminal, "" for the bot.
-type keyboard struct{ holder string }
+type keyboard struct{ holder, named string }
 
-func (d desk) Take(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, _ string) (text string, ok bool, err error) {
-	d.w.keys.holder = by.Name
+func (d desk) Take(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, named string) (text string, ok bool, err error) {
+	d.w.keys.holder, d.w.keys.named = by.Name, named
 	return by.Name + " has the keyboard.", true, nil
 }
 
@@ -73,6 +73,31 @@ func TestTheKeyboardGoesFromHandToHand(t *testing.T) {
 		w.say("give it to me when you are done")
 		if !w.said("I'm paused") && !w.said("so I'm paused") {
 			t.Errorf("prose is no command: %+v", w.posts())
+		}
+	})
+}
+
+// A terminal's own button hands its keyboard over; nobody has written anything for that.
+func TestAButtonHandsTheKeyboardOver(t *testing.T) {
+	answers := func(context.Context, llm.Request) (llm.Reply, error) { return says("I looked"), nil }
+	run(t, "of one terminal, from hand to hand", answers, func(t *testing.T, w *world) {
+		w.say("look")
+		for i, tc := range []struct{ button, holder, named string }{
+			{"take:req1234567", "alice", ""},
+			{"give:", "", ""},
+			{"take:web-1:countersign-ops", "alice", "web-1:countersign-ops"},
+			{"give:web-1:countersign-ops to bob", "bob", "web-1:countersign-ops"},
+		} {
+			c := chat.Click{ID: chat.EventID(tc.button), Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Button: chat.ButtonID(tc.button)}
+			if ans, mine, err := w.agent.Press(t.Context(), c); err != nil || !mine || !ans.OK || w.keys.holder != tc.holder || w.keys.named != tc.named {
+				t.Errorf("%d: %+v %v %v, %+v", i, ans, mine, err, w.keys)
+			}
+		}
+		for _, odd := range []string{"take:web-1:a b", "give:web-1:countersign-ops and more words"} {
+			c := chat.Click{ID: "odd", Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Button: chat.ButtonID(odd)}
+			if _, _, err := w.agent.Press(t.Context(), c); err == nil {
+				t.Errorf("%q was pressed", odd)
+			}
 		}
 	})
 }

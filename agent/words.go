@@ -422,8 +422,8 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 		return ans, true, err
 	}
 	trial := strings.HasPrefix(string(c.Button), card.KeepPrefix) || strings.HasPrefix(string(c.Button), card.NowPrefix)
-	take := strings.HasPrefix(string(c.Button), card.TakePrefix)
-	if !undo && !trial && !take && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
+	pen := strings.HasPrefix(string(c.Button), card.TakePrefix) || strings.HasPrefix(string(c.Button), card.GivePrefix)
+	if !undo && !trial && !pen && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
 		return chat.Answer{}, false, nil
 	}
 	if c.From.Bot {
@@ -436,9 +436,17 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 		ans, err = a.pressTrial(ctx, c)
 		return ans, true, err
 	}
-	if take {
-		ev := chat.Event{ID: pressID("take", c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: "take", At: a.cfg.Now()}
-		return chat.Answer{OK: true}, true, a.handOverPen(ctx, ev, word{verb: "take"})
+	if pen {
+		verb, at, _ := strings.Cut(string(c.Button), ":")
+		if !strings.Contains(at, ":") { // a request's
+			at = ""
+		}
+		ev := chat.Event{ID: pressID(verb, c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: verb + " " + at, At: a.cfg.Now()}
+		w, ok := parseWord(ev.Text)
+		if !ok {
+			return chat.Answer{}, true, errors.New("agent: a button of no terminal")
+		}
+		return chat.Answer{OK: true}, true, a.handOverPen(ctx, ev, w)
 	}
 	if undo {
 		ev := chat.Event{ID: pressID("undo", c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: "undo " + change, At: a.cfg.Now()}

@@ -63,16 +63,13 @@ type incident struct {
 	fakeBot
 	a *Adapter
 	t *testing.T
-	// words is what else the bot does about a message; nil is nothing.
-	words func(chat.Event)
+	// buttons is what else the bot does about a press, if it is of its own; nil is nothing.
+	buttons func(chat.Click) bool
 }
 
 func (b *incident) Deliver(ctx context.Context, ev chat.Event) error {
 	if err := b.fakeBot.Deliver(ctx, ev); err != nil {
 		return err
-	}
-	if b.words != nil {
-		b.words(ev)
 	}
 	switch {
 	case ev.Text == "stop":
@@ -111,6 +108,9 @@ func (b *incident) Click(_ context.Context, c chat.Click) (chat.Answer, error) {
 	b.mu.Lock()
 	b.clicks = append(b.clicks, c)
 	b.mu.Unlock()
+	if b.buttons != nil && b.buttons(c) {
+		return chat.Answer{OK: true}, nil
+	}
 	if strings.HasPrefix(string(c.Button), "undo:") {
 		b.post(c.Thread, chat.Post{Key: "undo", Card: face(b.t, "undo-command")})
 		return chat.Answer{OK: true, Notice: "Undo needs approval."}, nil

@@ -13,21 +13,22 @@ import (
 	"countersign/adapters/chat"
 )
 
-// words has the desk's keyboard change hands as people say.
-func (d *desk) words(b *incident) func(chat.Event) {
-	return func(ev chat.Event) {
-		word, rest, _ := strings.Cut(ev.Text, " ")
+// buttons has the desk's keyboard change hands as people press.
+func (d *desk) buttons(b *incident) func(chat.Click) bool {
+	return func(c chat.Click) bool {
+		verb, rest, _ := strings.Cut(string(c.Button), ":")
 		switch {
-		case word == "take":
-			d.hand(ev.From.ID)
-		case word == "give" && strings.Contains(rest, " to "):
+		case verb == "take":
+			d.hand(c.From.ID)
+		case verb == "give" && strings.Contains(rest, " to "):
 			d.hand(chat.UserID("web:" + rest[strings.LastIndex(rest, " ")+1:]))
-		case word == "give":
+		case verb == "give":
 			d.hand("")
 		default:
-			return
+			return false
 		}
-		b.post(ev.Thread, chat.Post{Key: "hands" + string(ev.ID), Text: "The keyboard has changed hands."})
+		b.post(c.Thread, chat.Post{Key: "hands" + string(c.ID), Text: "The keyboard has changed hands."})
+		return true
 	}
 }
 
@@ -37,7 +38,7 @@ func TestTheKeyboardInTheBrowser(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
 	s := newScreenTest(t, func(c *Config) { c.Panes, c.Users = d, members("you", "bob") })
-	s.bot.words = d.words(s.bot)
+	s.bot.buttons = d.buttons(s.bot)
 	s.ask()
 	s.do("the terminal", click("#term-toggle"), onScreen("#hands-take"))
 	s.until(`document.querySelector('#hands-text').textContent === 'The bot has the keyboard.' && document.querySelector('.term-text').textContent.includes('uptime')`)
@@ -46,8 +47,8 @@ func TestTheKeyboardInTheBrowser(t *testing.T) {
 	s.press("take control", "#hands-take")
 	s.until(`document.querySelector('#hands-text').textContent.startsWith('You have the keyboard.') && document.activeElement.closest('.xterm') !== null`)
 	s.bot.mu.Lock()
-	if last := s.bot.events[len(s.bot.events)-1].Text; last != "take web-1:countersign-ops" {
-		t.Errorf("the page said %q", last)
+	if last := s.bot.clicks[len(s.bot.clicks)-1].Button; last != "take:web-1:countersign-ops" {
+		t.Errorf("the page pressed %q", last)
 	}
 	s.bot.mu.Unlock()
 	s.do("typing", press("ls -l /tj?k"+kb.Tab+kb.ArrowUp+kb.Escape), pressing("c", control, false), press(kb.Enter))
@@ -59,6 +60,7 @@ func TestTheKeyboardInTheBrowser(t *testing.T) {
 	if size[0] < 60 || size[1] < 20 {
 		t.Errorf("the size %v", size)
 	}
+	s.is(`document.querySelector('#attach-line').textContent.includes('tmux attach -t')`)
 	s.shot("41-keyboard-mine")
 	// What a program asks its terminal, tmux answers.
 	d.live <- []byte("\x1b[c\x1b[>c\x1b[6n\x1b[5n\x1b[?6n\x1b[18t\x1b[>q\x1b[?2026$p\x1b]11;?\x07\x1b]4;1;?\x07\x1bP$qm\x1b\\\x1b[?1004h" + "asked")
@@ -120,7 +122,7 @@ func TestTheKeysOfAPhone(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
 	s := newScreenTest(t, func(c *Config) { c.Panes = d })
-	s.bot.words = d.words(s.bot)
+	s.bot.buttons = d.buttons(s.bot)
 	s.ask()
 	s.do("a phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch))
 	s.until(`innerWidth === 390 && matchMedia('(hover: none)').matches`)

@@ -40,8 +40,10 @@ const (
 	// UndoPrefix begins the button that is the same as the word "undo"; what follows is
 	// the id of the request whose change is to be taken back.
 	UndoPrefix = "undo:"
-	// TakePrefix begins the button that is the same as the word "take".
+	// TakePrefix and GivePrefix begin the buttons that are the same as the words "take" and "give". What
+	// follows is a request, or what the words call a terminal: TARGET:SESSION.
 	TakePrefix = "take:"
+	GivePrefix = "give:"
 	// TrialPrefix approves a change that undoes itself unless somebody keeps it. KeepPrefix and NowPrefix
 	// begin the buttons of such a change; they carry no nonce.
 	TrialPrefix = "trial:"

@@ -101,6 +101,24 @@ func TestTheKeyboardIsForPeers(t *testing.T) {
 	}
 }
 
+// Who sits at the console's terminal types there; everybody else is told where.
+func TestWhoTakesTheKeyboardIsToldWhereToType(t *testing.T) {
+	for _, tc := range []struct {
+		thread chat.ThreadID
+		named  string
+		want   string
+	}{
+		{"web:1", "local:countersign-ops", ""},
+		{"web:1", "", " Type in *Terminal*."},
+		{"slack:C1/1", "", "attach with:\n\n```\ntmux attach\n```"},
+		{"discord:1", "local:countersign-ops", "attach with:\n\n```\ntmux attach\n```"},
+	} {
+		if got := howToType(tc.thread, tc.named, "tmux attach"); !strings.Contains(got, tc.want) || tc.want == "" && got != "" {
+			t.Errorf("%s %s: %q", tc.thread, tc.named, got)
+		}
+	}
+}
+
 func TestARoleIsGivenByTheTeam(t *testing.T) {
 	set, err := role.New(role.Config{})
 	if err != nil {

@@ -73,8 +73,8 @@ func sayable(err error) bool {
 }
 
 // Take gives the keyboard to a person.
-func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name string) (text string, ok bool, err error) {
-	m, name, who, peer, err := t.at(ctx, thread, name, by, groups)
+func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, named string) (text string, ok bool, err error) {
+	m, name, who, peer, err := t.at(ctx, thread, named, by, groups)
 	switch {
 	case err != nil:
 		return "", false, err
@@ -106,7 +106,19 @@ func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User,
 	if taken.Again {
 		from = " still"
 	}
-	return sayTaken(who.Name, m.Name, from, taken.Attach), true, nil
+	return sayTaken(who.Name, m.Name, from, howToType(thread, named, taken.Attach)), true, nil
+}
+
+// howToType says where somebody types who has the keyboard. The console's terminal, and that of the
+// command line, name the session in full: who takes it there needs nothing.
+func howToType(thread chat.ThreadID, named, attach string) string {
+	switch {
+	case !strings.HasPrefix(string(thread), "web:"):
+		return sayAttach(attach)
+	case strings.Contains(named, ":"):
+		return ""
+	}
+	return sayOpenTerminal
 }
 
 // Give returns it to the bot.
@@ -145,8 +157,8 @@ func (t Terminals) Give(ctx context.Context, thread chat.ThreadID, by chat.User,
 }
 
 // Pass hands it from one person to another. to is a name of the giver's network, or a mention.
-func (t Terminals) Pass(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name, to string) (text string, taker chat.User, ok bool, err error) {
-	m, name, who, _, err := t.at(ctx, thread, name, by, groups)
+func (t Terminals) Pass(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, named, to string) (text string, taker chat.User, ok bool, err error) {
+	m, name, who, _, err := t.at(ctx, thread, named, by, groups)
 	if err != nil {
 		return "", taker, false, err
 	}
@@ -172,7 +184,7 @@ func (t Terminals) Pass(ctx context.Context, thread chat.ThreadID, by chat.User,
 		return refusal(err), taker, false, nil
 	}
 	o.Book.Mark(passed.Session, "shared", next.Name+" takes the keyboard")
-	return sayTaken(next.Name, m.Name, " from "+passed.From, passed.Attach), taker, true, nil
+	return sayTaken(next.Name, m.Name, " from "+passed.From, howToType(thread, named, passed.Attach)), taker, true, nil
 }
 
 // Sessions answers the chat word.

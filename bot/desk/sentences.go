@@ -82,11 +82,19 @@ func sayNoTerminals(target, why string) string {
 	return "There is no terminal on `" + target + "`. " + why
 }
 
-// sayTaken says who has the keyboard now. from is " from NAME", or "".
-func sayTaken(who, target, from, attach string) string {
-	return fmt.Sprintf("%s the keyboard on `%s`%s. I'm paused until you say `give`. To type in a terminal of your own, attach with:\n\n```\n%s\n```\n"+
-		"Detach with Ctrl-b d. I'll see what you typed when you give it back, except hidden passwords.", chat.Has(who), target, from, attach)
+// sayTaken says who has the keyboard now. from is " from NAME", or "", and how is where to type, or "".
+func sayTaken(who, target, from, how string) string {
+	return fmt.Sprintf("%s the keyboard on `%s`%s. I'm paused until you say `give`.%s I'll see what you typed when you give it back, except hidden passwords.",
+		chat.Has(who), target, from, how)
 }
+
+// sayAttach says how to type in a terminal of one's own.
+func sayAttach(attach string) string {
+	return fmt.Sprintf(" To type in a terminal of your own, attach with:\n\n```\n%s\n```\nDetach with Ctrl-b d.", attach)
+}
+
+// sayOpenTerminal says where to type in the console.
+const sayOpenTerminal = " Type in *Terminal*."
 
 // sayHeldElsewhere says that somebody still has the keyboard of another session.
 func sayHeldElsewhere(who string) string {

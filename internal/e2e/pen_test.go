@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -150,11 +149,14 @@ func TestAPersonTakesThePenAndGivesItBack(t *testing.T) {
 	say("carol", "take")
 	sees("You can watch ")
 	say("alice", "take")
-	line := regexp.MustCompile("(?s)```\n(.*?)\n```").FindStringSubmatch(sees("alice has the keyboard"))
-	if line == nil || strings.Contains(line[1], "attach -r") {
-		t.Fatalf("no line to attach with: %q", line)
+	if said := sees("alice has the keyboard"); !strings.Contains(said, "Type in *Terminal*.") || strings.Contains(said, "attach") {
+		t.Errorf("where alice types: %s", said)
 	}
-	tty, out := attach(t, line[1])
+	var list struct{ Panes []struct{ Attach string } }
+	if st, err := s.alice.do("GET", "/api/threads/"+s.thread+"/panes", nil, &list); err != nil || st != 200 || len(list.Panes) == 0 {
+		t.Fatalf("no line to attach with: %d %v %+v", st, err, list)
+	}
+	tty, out := attach(t, strings.Replace(list.Panes[0].Attach, " attach -r ", " attach ", 1))
 	eventually(t, "the prompt is on alice's screen", func() bool { return strings.Contains(out.String(), "Password:") }, out.String)
 	typeIn := func(text string) {
 		t.Helper()

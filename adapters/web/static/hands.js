@@ -76,13 +76,14 @@ export class Hands {
     }
   }
 
-  // word says in the conversation who is to have the keyboard, so that everybody there knows.
+  // word presses what hands the keyboard over. The bot's answer tells everybody in the conversation.
   async word(verb, rest = '') {
     const pane = this.terminals.shown;
     if (!pane) return;
     this.waits(true);
     try {
-      await api.say(this.terminals.thread, newID(), verb + ' ' + pane.keyboard + rest);
+      const answer = await api.click(this.terminals.thread, newID(), verb + ':' + pane.keyboard + rest);
+      if (!answer.ok) throw new Error(answer.notice);
     } catch (e) {
       this.waits(false);
       this.terminals.note(e.message);

@@ -316,7 +316,7 @@ export function initial(name) {
   return el('span', { class: 'face human', 'aria-hidden': 'true', text: (Array.from(name)[0] || '?').toUpperCase() });
 }
 
-// keyboard is a message of the button Take control or Give back, of which the terminal's own name tells nobody anything.
+// keyboard is a message of attach --take, of which the terminal's own name tells nobody anything.
 const keyboard = /^((?:take|give) [^:\s]+):countersign-\S+/;
 
 const elsewhere = ' posts all of it.'; // said to chats, which have no such page

@@ -219,11 +219,12 @@ export class Terminals {
     const now = this.shown;
     this.label();
     $('attach').hidden = !now?.attach;
-    $('attach-line').textContent = now?.attach || '';
   }
 
   label() {
     $('screen').setAttribute('aria-label', 'Terminal output' + (this.shown ? ' of ' + this.shown.name : '') + (this.hands?.mine ? '' : ', read only'));
+    const line = this.shown?.attach || '';
+    $('attach-line').textContent = this.hands?.mine ? line.replace(' attach -r ', ' attach ') : line;
   }
 
   step(e) {
