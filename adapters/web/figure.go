@@ -63,6 +63,8 @@ func readFigure(text string) (figure, bool) {
 		return readColumns(head, lines[1:], true, "%CPU", "%MEM")
 	case len(head) > 2 && slices.Contains(head, "CPU(cores)") && slices.Contains(head, "MEMORY(bytes)"): // kubectl top
 		return readColumns(head, lines[1:], false, "CPU(cores)", "MEMORY(bytes)", "CPU%", "MEMORY%")
+	case strings.HasPrefix(strings.Join(head, " "), "total used free "):
+		return readFree(head, lines[1:])
 	case strings.HasPrefix(lines[0], "Total: "): // ss -s
 		for i, l := range lines {
 			if f := strings.Fields(l); len(f) == 4 && f[0] == "Transport" && f[1] == "Total" {
@@ -76,6 +78,26 @@ func readFigure(text string) (figure, bool) {
 		return f, ok && f.head[0].number && !slices.ContainsFunc(f.rows, other)
 	}
 	return figure{}, false
+}
+
+// readFree reads what free prints, with the used part of each total in percent.
+func readFree(head []string, lines []string) (f figure, ok bool) {
+	for i, l := range lines {
+		name, rest, _ := strings.Cut(l, ":")
+		cells := strings.Fields(rest)
+		if len(cells) < 3 { // also what old ones print below Mem
+			return figure{}, false
+		}
+		total, _ := quantity(cells[0])
+		used, ok := quantity(cells[1])
+		share := "-" // there is no swap
+		if ok && total > 0 {
+			share = fmt.Sprintf("%.0f%%", 100*used/total)
+		}
+		missing := strings.Repeat(" -", max(0, len(head)-len(cells))) // free says shared, cache and available of Mem alone
+		lines[i] = strings.Join([]string{name, share, rest, missing}, " ")
+	}
+	return readColumns(append([]string{"Memory", "Use%"}, head...), lines, false, "Use%")
 }
 
 // readColumns reads rows of columns that stand between blanks. With rest, the last column is all that

@@ -24,6 +24,9 @@ func TestFiguresOnThePage(t *testing.T) {
 		" 1  0      0 1234567  100000 5000000    0    0    12    30  1000  2000 40 10 45  5  0\n 9  0      0 1234567  100000 5000000    0    0    12  3000  1000 20000 95  5  0  0  0\n```",
 		Files: []chat.File{{Name: "timeline.md", Text: "# Timeline\n\n- 02:11 costs \\$2.50, told @\u200Balice\n"}}})
 	s.until(`[...document.querySelectorAll('.figure th')].some((th) => th.textContent === 'us')`)
+	s.bot.post(th, chat.Post{Key: "free", Text: "```\n               total        used        free      shared  buff/cache   available\n" +
+		"Mem:            15Gi        14Gi       233Mi       219Mi       1.1Gi       412Mi\nSwap:          2.0Gi       412Mi       1.6Gi\n```"})
+	s.until(`[...document.querySelectorAll('.figure meter')].some((m) => m.value === 93)`)
 	s.is(`[...document.querySelectorAll('.table')].every((t) => t.scrollWidth <= t.clientWidth)`)
 	s.do("the file", script(`document.querySelector('.file').open = true`))
 	s.is(`document.querySelector('.file .md li').textContent === '02:11 costs $2.50, told @alice' && document.querySelector('.file pre') === null`)

@@ -33,6 +33,14 @@ func TestWhatCommandsPrintIsShownAsAFigure(t *testing.T) {
 		{"du -sh", "412M\t/home/deploy/releases/209\n12.4G\t/home/deploy/all of it\n", []string{
 			`<th class="number">Size</th>`, `<td class="number">412M<meter max="1.33143986176e+10" value="4.32013312e+08" aria-label="Size"></meter></td>`, `<td>/home/deploy/all of it</td>`,
 		}},
+		{"free", "               total        used        free      shared  buff/cache   available\nMem:        24683656    22889576      963620      224608     7336328      794080\nSwap:              0           0           0\n", []string{
+			`<th>Memory</th><th class="number">Use%</th><th class="number">total</th>`, `<td>Mem</td><td class="number">93%<meter max="100" low="75" high="90" optimum="0" value="93" aria-label="Use%"></meter></td><td class="number">24683656</td>`,
+			`<td>Swap</td><td class="number">-</td><td class="number">0</td>`,
+		}},
+		{"free -h", "               total        used        free      shared  buff/cache   available\nMem:            15Gi       1.5Gi        13Gi       219Mi       1.1Gi        13Gi\nSwap:          2.0Gi       1.0Gi       1.0Gi\n", []string{
+			`<td class="number">10%<meter max="100" low="75" high="90" optimum="0" value="10" aria-label="Use%"></meter></td><td class="number">15Gi</td>`, `<td>Swap</td><td class="number">50%<meter`,
+		}},
+		{"free of long ago", "             total       used       free     shared    buffers     cached\nMem:          7982       4711       3271          0        123       1234\n-/+ buffers/cache:       3354       4628\nSwap:         2047          0       2047\n", nil},
 		{"numbers", "[3, 1.5, 2, 8]", []string{`<polyline points="0.0,`, `4 values from 1.5 to 8, the last 8`}},
 		{"equal numbers", "[5,5,5]", []string{`3 values from 5 to 5`}},
 		{"objects", `[{"host":"web-1","load":3},{"host":"web-2","load":1.5}]`, []string{`<th>host</th>`, `<td class="number">1.5<meter max="3" value="1.5" aria-label="load"></meter></td>`}},
