@@ -179,16 +179,18 @@ func (w watched) Set(key, val []byte) {
 
 // world is a bot without networks: posts are read from the outbox.
 type world struct {
-	t     *testing.T
-	db    *disk
-	sh    *sh
-	agent *agent.Agent
-	gate  *gate.Gate
-	stop  func()
-	runs  int
-	model modelFunc
-	keys  keyboard
-	n     int
+	looked []approvals.Preview // what the next looks at what an action would do find
+	looks  int
+	t      *testing.T
+	db     *disk
+	sh     *sh
+	agent  *agent.Agent
+	gate   *gate.Gate
+	stop   func()
+	runs   int
+	model  modelFunc
+	keys   keyboard
+	n      int
 
 	whispers []string // what one person alone was told
 
@@ -257,6 +259,18 @@ func (d desk) Settle(_ store.Tx, _ chat.ThreadID, call string, a approvals.Actio
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
 	d.w.settled = append(d.w.settled, fmt.Sprint(string(a.Bytes), " ", call != "", " ", unknown))
+}
+
+func (d desk) Preview(context.Context, approvals.Request) approvals.Preview {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	d.w.looks++
+	if len(d.w.looked) == 0 {
+		return approvals.Preview{}
+	}
+	p := d.w.looked[0]
+	d.w.looked = d.w.looked[1:]
+	return p
 }
 
 type toolboxView struct{ *tools.Registry }

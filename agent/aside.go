@@ -73,6 +73,7 @@ func (w *worker) cancelWaiting(tx store.Tx, wait step, by chat.User, reason stri
 	if !w.a.cfg.Gate.Cancel(tx, wait.ask.Approval, by, reason) {
 		return history.Entry{}, false
 	}
+	w.a.previews.end(wait.ask.Approval)
 	return history.Entry{Kind: history.KindDecision, Scope: wait.scope(), Decision: &history.Decision{
 		Approval: wait.ask.Approval, Call: wait.call.ID, State: approvals.Cancelled, By: string(by.ID), ByName: by.Name, Reason: reason,
 	}}, true

@@ -17,6 +17,8 @@ const (
 	// cardWaits is how long a card waits for its preview, so that quick ones need no second message to the
 	// network. Nobody notices it. Later ones are added to the card.
 	cardWaits = 20 * time.Millisecond
+	// previewRetry is when a target that was too busy for a preview is asked once more.
+	previewRetry = 15 * time.Second
 )
 
 // previews finds out, beside the threads, what requested actions would do.
@@ -50,7 +52,7 @@ func (p *previews) end(id approvals.ID) {
 // preview is what an action would do, or finding it out.
 type preview struct {
 	approvals.Preview
-	later  <-chan approvals.Preview // nil where it is there, or there is none
+	later  <-chan approvals.Preview // those that come late; nil: none does
 	cancel context.CancelFunc
 }
 
@@ -63,30 +65,47 @@ func (p *preview) drop() {
 }
 
 // preview begins to find out what a plan would do, and returns when that is known or the card has waited
-// for it. Only a plan that notes its way back promises one.
+// for it.
 func (w *worker) preview(ctx context.Context, plan tools.Plan, r approvals.Request) preview {
-	ctx, cancel := context.WithTimeout(ctx, previewWithin)
-	found := make(chan approvals.Preview, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	found := make(chan approvals.Preview, 2)
 	w.a.previews.Go(func() {
 		defer cancel()
-		p := w.a.cfg.Desk.Preview(ctx, r)
-		if !plan.Undoable {
-			p.Back = approvals.Back{}
-		}
-		p.Text, p.Back.Text = w.a.cfg.Redact(p.Text), w.a.cfg.Redact(p.Back.Text)
+		defer close(found)
+		p := w.a.look(ctx, plan, r)
 		found <- p
+		if p.Retry && pause(ctx, nil, previewRetry) {
+			if p = w.a.look(ctx, plan, r); !p.Retry {
+				found <- p
+			}
+		}
 	})
 	t := time.NewTimer(cardWaits)
 	defer t.Stop()
 	select {
 	case p := <-found:
-		return preview{Preview: p}
+		if !p.Retry {
+			return preview{Preview: p}
+		}
+		return preview{Preview: p, later: found, cancel: cancel}
 	case <-t.C:
 		return preview{later: found, cancel: cancel}
 	}
 }
 
-// previewLater adds a late preview to a filed request. The worker may have ended by then.
+// look finds out what a plan would do. Only a plan that notes its way back promises one.
+func (a *Agent) look(ctx context.Context, plan tools.Plan, r approvals.Request) approvals.Preview {
+	ctx, cancel := context.WithTimeout(ctx, previewWithin)
+	defer cancel()
+	p := a.cfg.Desk.Preview(ctx, r)
+	if !plan.Undoable {
+		p.Back = approvals.Back{}
+	}
+	p.Text, p.Back.Text = a.cfg.Redact(p.Text), a.cfg.Redact(p.Back.Text)
+	return p
+}
+
+// previewLater adds late previews to a filed request. The worker may have ended by then.
 func (w *worker) previewLater(ctx context.Context, id approvals.ID, p preview) {
 	if p.later == nil {
 		return
@@ -95,8 +114,10 @@ func (w *worker) previewLater(ctx context.Context, id approvals.ID, p preview) {
 	a.previews.began(id, p.cancel)
 	a.previews.Go(func() {
 		defer a.previews.end(id)
-		if found := <-p.later; !found.IsZero() {
-			a.addToCard(ctx, thread, id, "preview", func(tx store.Tx) { a.cfg.Gate.Preview(tx, id, found) })
+		for found := range p.later {
+			if !found.IsZero() {
+				a.addToCard(ctx, thread, id, "preview", func(tx store.Tx) { a.cfg.Gate.Preview(tx, id, found) })
+			}
 		}
 	})
 }

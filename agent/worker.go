@@ -841,6 +841,7 @@ func (w *worker) stopped(ctx context.Context, s step) error {
 				w.a.cfg.Gate.Lost(tx, c.ask.Approval)
 			default:
 				w.a.cfg.Gate.Cancel(tx, c.ask.Approval, s.stop.From, "stopped")
+				w.a.previews.end(c.ask.Approval)
 			}
 		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})

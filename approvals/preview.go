@@ -24,6 +24,8 @@ type Preview struct {
 	// Files are the names that the rehearsal changed, for the receipt: absolute paths. One with "/" at its
 	// end stands for many in that directory.
 	Files []string `json:"files,omitempty"`
+	// Retry says that only the moment was against it: the target was busy, or not to be reached.
+	Retry bool `json:"-"`
 }
 
 // BackKind says how an action can be undone.

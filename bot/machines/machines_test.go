@@ -299,6 +299,31 @@ func TestWhatIsNotRehearsed(t *testing.T) {
 	}
 }
 
+// A preview says whether it is worth another try.
+func TestAPreviewThatOnlyTheMomentWasAgainst(t *testing.T) {
+	o := options(t, peers{})
+	o.Unasked = func(chat.ThreadID, string) error { return nil }
+	s, err := NewSet(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ConnectLocal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := s["local"]
+	r := approvals.Request{Thread: "web:1", Action: approvals.Action{Kind: approvals.KindShell, Target: m.Target.ID(), User: m.State().Caps.User, Dir: "/", Bytes: []byte("touch /tmp/x")}}
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p := s.Preview(late, r); !p.Retry || p.Text == "" {
+		t.Errorf("no time: %+v", p)
+	}
+	m.Config.Rehearse = config.RehearseOff
+	if p := s.Preview(t.Context(), r); p.Retry {
+		t.Errorf("for good: %+v", p)
+	}
+}
+
 // A host that turns connections away (MaxStartups, fail2ban) says nothing about a key.
 func TestAHostThatEndsTheConnectionIsNotOpen(t *testing.T) {
 	srv, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

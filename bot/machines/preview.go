@@ -39,12 +39,16 @@ func (s Set) Preview(ctx context.Context, r approvals.Request) approvals.Preview
 	type asked struct {
 		predicted string
 		way       impact.Way
+		late      bool // it may be only what was found in time
 	}
 	found := make(chan asked, 1)
 	go func() { // it ends with ctx
 		var f asked
 		if l.rules(door.Prediction) == nil {
-			f.predicted = impact.Of(ctx, a, l.proves, l)
+			soon, cancel := context.WithTimeout(ctx, impact.Within)
+			f.predicted = impact.Of(soon, a, l.proves, l)
+			f.late = soon.Err() != nil
+			cancel()
 		}
 		f.way = impact.BackFrom(ctx, a, l.proves, l)
 		found <- f
@@ -54,8 +58,10 @@ func (s Set) Preview(ctx context.Context, r approvals.Request) approvals.Preview
 	select {
 	case f = <-found:
 	case <-ctx.Done(): // a target that does not answer
+		f.late = true
 	}
 	p := impact.Preview(a, o.Caps.Home, report, err, f.predicted)
+	p.Retry = p.Evidence != approvals.Rehearsed && (f.late || err != nil && !rehearsal.Lasting(err))
 	if f.way.Kind == "" && p.Evidence == approvals.Rehearsed {
 		f.way = impact.BackFromFiles(report)
 	}
@@ -81,7 +87,9 @@ func (s Set) previewSteps(ctx context.Context, by asker, plan approvals.Action) 
 	if rehearsal.Lasting(err) {
 		return approvals.Preview{}
 	}
-	return impact.Preview(a, o.Caps.Home, r, err, "")
+	p := impact.Preview(a, o.Caps.Home, r, err, "")
+	p.Retry = err != nil
+	return p
 }
 
 // together is one command that does what some steps do in order, up to the first that fails. ok is false if

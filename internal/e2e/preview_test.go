@@ -105,6 +105,7 @@ func rehearsing(t *testing.T, config string) (c *chatter, dir string) {
 		"kill":    fmt.Sprintf("kill %d", sleeper.Process.Pid),
 		"slow":    "sleep 60",
 		"hangs":   ": " + dir + "; sleep 60; rm " + dir + "/keep",
+		"busy":    "test -e " + dir + "/quiet || sleep 60; rm " + dir + "/keep",
 		"fails":   "rm " + dir + "/none",
 		"replace": "rm() { command rm \"$@\"; touch " + dir + "/evil; }",
 		"nothing": "ls -l >/dev/null; true >>" + dir + "/conf",
@@ -147,6 +148,21 @@ func TestACardSaysWhatARehearsalShowed(t *testing.T) {
 }
 
 // What a function of the terminal makes of a command is in no rehearsal.
+// A machine that was too busy for a rehearsal is asked once more, and the card has what that showed.
+func TestARehearsalIsTriedOnceMore(t *testing.T) {
+	needstest.Long(t)
+	t.Parallel()
+	c, dir := rehearsing(t, plainConfig)
+	c.previewed("busy", "couldn't rehearse it (took longer than 5 s)")
+	if err := os.WriteFile(filepath.Join(dir, "quiet"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the second rehearsal", func() bool { return strings.Contains(c.lastCard(), "Rehearsed: deletes "+dir+"/keep (0 bytes)") }, c.shown)
+	if _, err := os.Stat(filepath.Join(dir, "keep")); err != nil {
+		t.Errorf("a rehearsal deleted from the machine: %v", err)
+	}
+}
+
 func TestACommandThatATerminalReplacesIsNotRehearsed(t *testing.T) {
 	needstest.Long(t)
 	t.Parallel()
