@@ -67,10 +67,10 @@ type Desk interface {
 	// none.
 	Undo(ctx context.Context, thread chat.ThreadID, change string) (c llm.Call, why string)
 	// Workflows are the names that the chat word "run" knows; "run" and anything else is a
-	// message. Workflow finds the call that runs one; why says why there is none, or,
-	// without a name, lists them.
+	// message. Workflow finds the call that runs one, and says what there is to say: where it
+	// runs, why there is none, or, without a name, which there are.
 	Workflows() []string
-	Workflow(ctx context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, why string)
+	Workflow(ctx context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, said string)
 	// Record answers the chat words "timeline" and, with all, "export".
 	Record(ctx context.Context, thread chat.ThreadID, all bool) (files []chat.File, text string)
 

@@ -391,9 +391,14 @@ func (a *Agent) queueCall(ctx context.Context, want wantedCall) error {
 
 // runWorkflow starts a workflow on behalf of the author of ev, or lists the workflows.
 func (a *Agent) runWorkflow(ctx context.Context, ev chat.Event, w word) error {
-	c, why := a.cfg.Desk.Workflow(ctx, ev.Thread, w.id, w.inputs)
-	if why != "" {
-		return a.answer(ctx, ev, why)
+	c, said := a.cfg.Desk.Workflow(ctx, ev.Thread, w.id, w.inputs)
+	if said != "" {
+		if err := a.answer(ctx, ev, said); err != nil {
+			return err
+		}
+	}
+	if c.Name == "" {
+		return nil
 	}
 	return a.queueWanted(ctx, ev, c)
 }

@@ -319,14 +319,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		},
 		Used: b.machines.Mark, Labels: func(c approvals.Claim, engine approvals.Judgement) { b.observer.Labels(c, engine) },
 	})
-	runbooks := desk.Runbooks{Library: library, Tools: b.toolbox, Production: func(ctx context.Context, thread chat.ThreadID) (target, env string) {
-		target, _ = targets.Current(ctx, string(thread)) // what changes something there asks, too
-		env, production := policy.Environment(b.rules.Load().File.Targets[target].Labels)
-		if !production {
-			env = ""
-		}
-		return target, env
-	}}
+	runbooks := desk.Runbooks{Library: library, Tools: b.toolbox, Targets: targets}
 	b.networks = networks.New(networks.Config{Env: b.env, File: b.file, DB: b.db, Rules: b.rules.Load, Replicas: b.replicas, Log: b.log})
 	b.outbox = networks.NewOutbox(networks.OutboxConfig{
 		DB: b.db, Networks: b.networks, Replicas: b.replicas, Repaint: b.gate.Repaint, Log: b.log,

@@ -160,7 +160,7 @@ func (c Commands) Run(ctx context.Context, q chat.Inquiry, words string) (chat.T
 	if fresh {
 		thread = chat.ThreadID(channel + ":new")
 	}
-	if _, why := c.Runbooks.Workflow(ctx, thread, name, inputs); why != "" {
+	if call, why := c.Runbooks.Workflow(ctx, thread, name, inputs); call.Name == "" {
 		return "", why, nil
 	}
 	if fresh {

@@ -160,7 +160,7 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 	}
 	x, a := targets(t), &talk{}
 	c := Commands{
-		DB: x.DB, Targets: x, Agent: a, Runbooks: Runbooks{Library: library, Tools: all{}}, Log: slog.New(slog.DiscardHandler),
+		DB: x.DB, Targets: x, Agent: a, Runbooks: Runbooks{Library: library, Tools: all{}, Targets: x}, Log: slog.New(slog.DiscardHandler),
 		Opener: func(string) chat.Opener { return nil },
 	}
 	err = x.DB.Update(t.Context(), func(tx store.Tx) error {
@@ -203,18 +203,23 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 	if last := a.told[len(a.told)-1]; last.Text != "run high-load" {
 		t.Errorf("the agent was told %+v", last)
 	}
-	env := "prod"
-	c.Runbooks.Production = func(context.Context, chat.ThreadID) (string, string) { return "web-1", env }
+	labels := x.Rules().File.Targets["local"].Labels
 	for _, tc := range []struct{ env, words, want string }{
-		{"prod", "high-load", "`high-load` would run on **web-1** (prod). To start it there, add `on=web-1`"},
-		{"prod", "high-load on=web-2", "would run on **web-1** (prod)"},
-		{"prod", "high-load on=web-1", ""},
-		{"", "high-load", ""},
-		{"", "high-load on=web-2", "would run on **web-1**. To start"},
+		{"prod", "high-load", "`high-load` would run on **local** (env=prod). To start it there, add `on=local`"},
+		{"prod", "high-load on=web-2", "would run on **local** (env=prod)"},
+		{"prod", "high-load on=local", ""},
+		{"test", "high-load", ""},
+		{"test", "high-load on=web-2", "would run on **local** (env=test). To start"},
+		{"test", "", "In this conversation it runs on **local** (env=test)."},
 	} {
-		env = tc.env
+		labels["env"] = tc.env
 		if _, text, err := c.Run(t.Context(), chat.Inquiry{ID: "e3", From: alice, Within: "web:1"}, tc.words); err != nil || !strings.Contains(text, tc.want) || (text == "") != (tc.want == "") {
 			t.Errorf("%s in %q: %q %v", tc.words, tc.env, text, err)
+		}
+	}
+	for inputs, want := range map[string]string{"": "Running `high-load` on **local** (env=test).", "local": ""} {
+		if call, said := c.Runbooks.Workflow(t.Context(), "web:1", "high-load", map[string]string{onInput: inputs}); call.Name == "" || said != want {
+			t.Errorf("on %q: %+v %q", inputs, call, said)
 		}
 	}
 }

@@ -330,6 +330,7 @@ func (l Lists) runbooks(ctx context.Context, q chat.ListQuestion) (a Answer, err
 		return a, err
 	}
 	lib := l.home.commands.Runbooks.Library
+	target, _, _, many := l.home.commands.Runbooks.where(ctx, "web:") // Start begins a conversation
 	for _, name := range lib.Names() {
 		wf, err := lib.Get(name)
 		if err != nil {
@@ -344,6 +345,9 @@ func (l Lists) runbooks(ctx context.Context, q chat.ListQuestion) (a Answer, err
 			} else {
 				inputs = append(inputs, in.Name+" (optional)")
 			}
+		}
+		if own := slices.ContainsFunc(wf.Params, func(p workflow.Input) bool { return p.Name == onInput }); many && !own {
+			say = append(say, onInput+"="+target)
 		}
 		a.Rows = append(a.Rows, chat.Row{Cells: []chat.Cell{code(name), text(wf.Description), text(strings.Join(inputs, ", "))}, Say: strings.Join(say, " "), Do: "Start"})
 	}

@@ -38,7 +38,7 @@ func TestLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := NewLists(NewHome(
-		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Runbooks: Runbooks{Library: lib}, Log: slog.New(slog.DiscardHandler)},
+		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Runbooks: Runbooks{Library: lib, Targets: x}, Log: slog.New(slog.DiscardHandler)},
 		gatekeeper{},
 		func(string) string { return "" }, func(context.Context) ([]alerts.Problem, error) { return nil, nil },
 	), func(s string) string { return strings.ReplaceAll(s, "secret-own", "[hidden]") })
@@ -121,7 +121,7 @@ func TestLists(t *testing.T) {
 			t.Errorf("by %s: %s, %v", by, said, err)
 		}
 	}
-	if got := list("runbooks", "disk"); len(got.Rows) == 0 || !strings.HasPrefix(got.Rows[0].Say, "run "+got.Rows[0].Cells[0].Text) || got.Rows[0].Do != "Start" {
+	if got := list("runbooks", "disk"); len(got.Rows) == 0 || got.Rows[0].Say != "run disk-full directory= on=local" || got.Rows[0].Do != "Start" {
 		t.Errorf("%+v", got.Rows)
 	}
 	if got := list("targets", ""); len(got.Rows) == 0 || got.Rows[0].Cells[2].Text != "not reached yet" {

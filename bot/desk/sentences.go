@@ -157,12 +157,12 @@ func sayNotStarted(name string, err error) string {
 	return "I didn't start `" + name + "`: " + err.Error()
 }
 
-// sayRunsOn asks for the target of a runbook, env is the target's if it is production.
-func sayRunsOn(name, target, env string) string {
-	where := "**" + target + "**"
-	if env != "" {
-		where += " (" + env + ")"
-	}
+// sayRunning says where a runbook runs that begins, and sayRunsHere where one would.
+func sayRunning(name, where string) string { return "Running `" + name + "` on " + where + "." }
+func sayRunsHere(where string) string      { return "In this conversation it runs on " + where + "." }
+
+// sayRunsOn asks for the target of a runbook.
+func sayRunsOn(name, target, where string) string {
 	return "`" + name + "` would run on " + where + ". To start it there, add `on=" + target + "`. For another target, say `use NAME` first."
 }
 

@@ -4,11 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
 	"countersign/agent/workflow"
+	"countersign/approvals/policy"
+	"countersign/bot/threads"
 	"countersign/tools/delegate"
 )
 
@@ -16,8 +17,7 @@ import (
 type Runbooks struct {
 	Library *workflow.Library
 	Tools   Tools
-	// Production says on which target a thread works, and its environment if that is production, else "". nil: on none.
-	Production func(ctx context.Context, thread chat.ThreadID) (target, env string)
+	Targets threads.Targets
 }
 
 // Workflows are the names of the workflows.
@@ -26,13 +26,23 @@ func (r Runbooks) Workflows() []string { return r.Library.Names() }
 // onInput is the input that names the target, where a person has to say that they mean production.
 const onInput = "on"
 
-// Workflow finds the call that runs a workflow.
-func (r Runbooks) Workflow(ctx context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, why string) {
+// where is the target that a thread works on, for people, and whether they have to say that they mean it: it is
+// production. many is false where there is only one target.
+func (r Runbooks) where(ctx context.Context, thread chat.ThreadID) (target, shown string, production, many bool) {
+	target, _ = r.Targets.Current(ctx, string(thread)) // what changes something there asks, too
+	_, production = policy.Environment(r.Targets.Rules().File.Targets[target].Labels)
+	return target, "**" + target + "**" + r.Targets.Labels(target), production, len(r.Targets.Machines) > 1
+}
+
+// Workflow finds the call that runs a workflow, and says where, if there are several targets.
+func (r Runbooks) Workflow(ctx context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, said string) {
+	target, where, production, many := r.where(ctx, thread)
 	if name == "" {
-		var out strings.Builder
-		out.WriteString(r.Library.Describe())
-		out.WriteString(sayStartWorkflow)
-		return llm.Call{}, out.String()
+		list := r.Library.Describe() + sayStartWorkflow
+		if many {
+			list += " " + sayRunsHere(where)
+		}
+		return llm.Call{}, list
 	}
 	wf, unknown := r.Library.Get(name)
 	if unknown != nil {
@@ -53,14 +63,15 @@ func (r Runbooks) Workflow(ctx context.Context, thread chat.ThreadID, name strin
 	if !r.Tools.Has(thread, delegate.WorkflowTool) {
 		return llm.Call{}, sayRoleRunsNone
 	}
-	if r.Production != nil {
-		if target, env := r.Production(ctx, thread); on != target && (on != "" || env != "" && !own) {
-			return llm.Call{}, sayRunsOn(name, target, env)
-		}
+	if on != target && (on != "" || production && !own) {
+		return llm.Call{}, sayRunsOn(name, target, where)
+	}
+	if many && on == "" {
+		said = sayRunning(name, where)
 	}
 	args, err := json.Marshal(map[string]any{"name": name, "inputs": raw})
 	if err != nil {
 		return llm.Call{}, sayInputsUnwritten
 	}
-	return llm.Call{Name: delegate.WorkflowTool, Args: string(args)}, ""
+	return llm.Call{Name: delegate.WorkflowTool, Args: string(args)}, said
 }
