@@ -233,10 +233,10 @@ func TestARunningCardTellsHowLongItHasRun(t *testing.T) {
 	s.clean()
 }
 
-// TestDropStepsSaysWhatItIsFor: the form that edits a command takes steps off a plan, too, and
-// says so.
-func TestDropStepsSaysWhatItIsFor(t *testing.T) {
+// Steps of a plan are dropped in a list to tick: at least one, and not all of them.
+func TestStepsAreDroppedFromAList(t *testing.T) {
 	t.Parallel()
+	axe := axeScript(t)
 	s := newScreenTest(t)
 	s.bot.post(s.talk(), chat.Post{Key: "plan", Card: face(t, "plan")})
 	s.until(`document.querySelector('.card.open .links button') !== null`)
@@ -244,9 +244,23 @@ func TestDropStepsSaysWhatItIsFor(t *testing.T) {
 	s.until(`document.querySelector('.card.open button[data-style=edit]:not(:disabled)') !== null`)
 	s.decide("the form", ".card.open button[data-style=edit]")
 	s.until(`document.querySelector('#edit[open]') !== null`)
-	s.is(`document.querySelector('#edit-title').textContent === 'Drop steps' && document.querySelector('#edit-text').textContent.startsWith('Remove the lines of the steps')`)
-	s.is(`document.querySelector('#edit-value').value.split('\n')[0] === '1. Stop app' && document.querySelector('#edit-yes').disabled`)
+	s.is(`document.querySelector('#edit-title').textContent === 'Drop steps' && document.querySelector('#edit-text').textContent.startsWith('Uncheck the steps')`)
+	s.is(`!document.querySelector('#edit-value').checkVisibility() && document.querySelector('#edit-yes').disabled && document.activeElement === document.querySelector('#edit-steps input')`)
+	s.is(`document.querySelectorAll('#edit-steps input:checked').length === 3 && document.querySelector('#edit-steps label').innerText.startsWith('1. Stop app')`)
+	s.checked(axe, "steps to drop")
 	s.shot("70-drop-steps")
+	s.do("a phone", chromedp.EmulateViewport(390, 844))
+	s.until(`innerWidth === 390 && document.querySelector('#edit').getBoundingClientRect().right <= 390 && [...document.querySelectorAll('#edit-steps label')].every((l) => l.getBoundingClientRect().height >= 44 && l.scrollWidth <= l.clientWidth)`)
+	s.do("all but none", script(`document.querySelectorAll('#edit-steps input').forEach((box) => box.click())`))
+	s.until(`document.querySelector('#edit-yes').disabled`)
+	s.do("the first and the last", script(`[0, 2].forEach((i) => document.querySelectorAll('#edit-steps input')[i].click())`))
+	s.until(`!document.querySelector('#edit-yes').disabled && document.querySelector('#edit-yes').textContent === 'Drop steps'`)
+	s.shot("70-drop-steps-phone")
+	s.decide("drop", "#edit-yes")
+	s.until(`document.querySelector('#edit[open]') === null && document.querySelector('#told').textContent !== ''`)
+	if c := s.clicks(); len(c) != 1 || c[0].Text != "1 3" {
+		t.Errorf("%+v", c)
+	}
 	s.clean()
 }
 

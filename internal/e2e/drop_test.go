@@ -26,16 +26,8 @@ func TestStepsOfAPlanCanBeDropped(t *testing.T) {
 	c.tell("three")
 	c.sees("button: Approve all 3 (approve:")
 	c.sees("button: Drop steps (edit:")
-	var text string
-	for _, r := range c.rows() {
-		if r.Card != nil {
-			text = r.Card.Code
-		}
-	}
-	first, rest, _ := strings.Cut(text, "\n2. ")
-	_, last, _ := strings.Cut(rest, "\n3. ")
 	bob := c.as("bob")
-	bob.edit(bob.buttons("edit:")[0], first+"\n3. "+last)
+	bob.edit(bob.buttons("edit:")[0], "1 3")
 	c.sees("button: Approve all 2 (approve:")
 	c.sees("Shortened: by bob")
 	bob.press("approve:")

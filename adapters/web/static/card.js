@@ -431,8 +431,18 @@ export function keep(old, node) {
   } else toCard(node);
 }
 
-// edited lets the person change a button's text; null means that they left it.
+// stepsOf are the steps in the text of a plan: each begins with its number, and its other lines are indented.
+function stepsOf(text) {
+  const steps = [];
+  for (const line of text.trimEnd().split('\n')) {
+    if (line.startsWith(steps.length + 1 + '. ')) steps.push(line);
+    else steps[steps.length - 1] += '\n' + line;
+  }
+  return steps;
+}
 
+// edited lets the person change a button's text, or drop steps of a plan: then it is the numbers of those that stay.
+// null means that they left it.
 async function edited(button) {
   const whole = button.label === 'Edit';
   $('edit-title').textContent = whole ? say.editTitle : button.label;
@@ -440,11 +450,16 @@ async function edited(button) {
   const dialog = $('edit');
   const field = $('edit-value');
   const yes = $('edit-yes');
+  yes.textContent = whole ? say.useEdit : button.label;
+  const boxes = whole ? [] : stepsOf(button.edit).map((_, i) => el('input', { type: 'checkbox', checked: true, value: i + 1, on: { change: () => check() } }));
+  $('edit-steps').replaceChildren(...boxes.map((box, i) => el('label', {}, box, el('span', { text: stepsOf(button.edit)[i] }))));
+  field.hidden = !whole;
   field.value = button.edit;
+  const value = () => (whole ? field.value : boxes.filter((b) => b.checked).map((b) => b.value).join(' '));
   // What the field made of the text is what is compared: it normalises lines.
-  const before = field.value;
+  const before = value();
   let may = false;
-  const check = () => { yes.disabled = !may || !field.value.trim() || field.value === before; };
+  const check = () => { yes.disabled = !may || !value().trim() || value() === before; };
   field.oninput = check;
   armed(yes, () => {
     may = true;
@@ -452,8 +467,8 @@ async function edited(button) {
   });
   check();
   const answer = shown(dialog);
-  field.focus();
-  return (await answer) ? field.value : null;
+  (boxes[0] || field).focus();
+  return (await answer) ? value() : null;
 }
 
 // codeBlock shows text exactly. Lines are numbered when there are several, so
