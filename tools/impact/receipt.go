@@ -275,7 +275,7 @@ func (t accountant) besides() (lines, details []string) {
 		}
 		add := func(form string, names map[string]string) {
 			for _, name := range slices.Sorted(maps.Keys(names)) {
-				if form != "" {
+				if form != "" && (k.part != receipt.Sockets || !fleeting(name)) {
 					*out = append(*out, strings.NewReplacer("NAME", partName(k.part, name), "VALUE", show(names[name])).Replace(form))
 				}
 			}
@@ -300,15 +300,28 @@ func partName(p receipt.Part, name string) string {
 
 // socket is an address for people.
 func socket(s string) string {
+	at, ok := address(s)
+	switch {
+	case !ok:
+		return "TCP " + show(s)
+	case at.Addr().IsUnspecified():
+		return fmt.Sprintf("TCP port %d", at.Port())
+	}
+	return "TCP " + at.String()
+}
+
+// fleeting says that a socket has a port that the kernel chose, and that only this machine reaches it: programs have
+// such ones for themselves all the time, and one that the command left is told of as a process.
+func fleeting(s string) bool {
+	at, ok := address(s)
+	return ok && at.Addr().Unmap().IsLoopback() && at.Port() >= 32768 // the first of ip_local_port_range
+}
+
+// address reads the name of a [receipt.Sockets].
+func address(s string) (netip.AddrPort, bool) {
 	host, port, _ := strings.Cut(s, " ")
 	n, err := strconv.ParseUint(port, 10, 16)
 	raw, hexErr := hex.DecodeString(host)
 	addr, ok := netip.AddrFromSlice(raw)
-	if err != nil || hexErr != nil || !ok {
-		return "TCP " + show(s)
-	}
-	if addr.IsUnspecified() {
-		return fmt.Sprintf("TCP port %d", n)
-	}
-	return "TCP " + netip.AddrPortFrom(addr, uint16(n)).String()
+	return netip.AddrPortFrom(addr, uint16(n)), ok && err == nil && hexErr == nil
 }
