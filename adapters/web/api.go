@@ -627,13 +627,13 @@ func fail(w http.ResponseWriter, status int, sentence string) {
 	answer(w, status, map[string]string{"error": sentence})
 }
 
-// failPage is fail for somebody who typed an address: a page, with a link to where they can go on.
-func (a *Adapter) failPage(w http.ResponseWriter, r *http.Request, status int, sentence, to, link string) {
+// failPage is fail for somebody who typed an address: a page, with a link to the console.
+func (a *Adapter) failPage(w http.ResponseWriter, r *http.Request, status int, heading, sentence, to string) {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		fail(w, status, sentence)
 		return
 	}
-	a.page(w, status, http.StatusText(status), sentence, to, link)
+	a.page(w, status, heading, sentence, to, sayToConsole)
 }
 
 func failForeign(w http.ResponseWriter, origin string) {

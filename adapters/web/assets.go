@@ -88,7 +88,7 @@ func pageParts(cfg Config) *strings.Replacer {
 func (a *Adapter) serveAsset(w http.ResponseWriter, r *http.Request) {
 	f, ok := a.assets[r.URL.Path]
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
-		a.failPage(w, r, http.StatusNotFound, sayNoPage, "/", sayToConsole)
+		a.failPage(w, r, http.StatusNotFound, headNoPage, sayNoPage, "/")
 		return
 	}
 	h := w.Header()

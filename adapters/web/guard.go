@@ -34,7 +34,7 @@ func (a *Adapter) guard(next http.Handler) http.Handler {
 		}
 		if !a.knownHost(r) {
 			to := a.properOrigin(r)
-			a.failPage(w, r, http.StatusMisdirectedRequest, sayOtherName(to), to, sayToConsole)
+			a.failPage(w, r, http.StatusMisdirectedRequest, headOtherName, sayOtherName(to), to)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -5,17 +5,19 @@ package web
 const (
 
 	// Requests that the page or another program sent wrong.
-	sayReload   = "This page is out of date. Reload it and try again."
-	sayNotJSON  = "The request isn't JSON. Send it as application/json."
-	sayBadJSON  = "The bot can't read this request as JSON. Reload the page and try again."
-	sayBadPlace = "The parameters `before`, `after` and `around` are numbers. Send a message's seq."
-	sayBadList  = "The list has no such filter or place. Reload the page."
-	sayBadAfter = "The parameter `after` isn't a number. Reload the page."
-	sayNoID     = "The message has no valid id. Give it one of at most 128 bytes, and keep it when you retry."
-	sayBadClick = "The page didn't say which button you pressed. Reload it and press the button again."
-	sayTooFast  = "Too many requests. Wait a few seconds and try again."
-	sayNoAnswer = "The bot couldn't write its answer. Reload the page."
-	sayNoPage   = "There is no such page here."
+	sayReload     = "This page is out of date. Reload it and try again."
+	sayNotJSON    = "The request isn't JSON. Send it as application/json."
+	sayBadJSON    = "The bot can't read this request as JSON. Reload the page and try again."
+	sayBadPlace   = "The parameters `before`, `after` and `around` are numbers. Send a message's seq."
+	sayBadList    = "The list has no such filter or place. Reload the page."
+	sayBadAfter   = "The parameter `after` isn't a number. Reload the page."
+	sayNoID       = "The message has no valid id. Give it one of at most 128 bytes, and keep it when you retry."
+	sayBadClick   = "The page didn't say which button you pressed. Reload it and press the button again."
+	sayTooFast    = "Too many requests. Wait a few seconds and try again."
+	sayNoAnswer   = "The bot couldn't write its answer. Reload the page."
+	headNoPage    = "Page not found"
+	headOtherName = "Wrong address"
+	sayNoPage     = "Nothing is at this address."
 
 	// Messages and decisions.
 	sayEmpty       = "The message is empty. Write something first."
