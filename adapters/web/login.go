@@ -114,6 +114,9 @@ func (a *Adapter) redeem(ctx context.Context, v visitor, code string, response j
 		if user != keyMark {
 			return row, "", errForged
 		}
+		if err := a.passkeys.Signed(ctx, code, response); err != nil {
+			return row, "", err
+		}
 	} else {
 		if row.User, err = CleanName(row.User); err != nil {
 			return row, "", errUnknown

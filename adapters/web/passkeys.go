@@ -30,7 +30,9 @@ type Passkeys interface {
 	// SignInSite is the host that signs people in with passkeys, and what their device signs there
 	// for a text that is good once.
 	SignInSite(once string) (site string, challenge []byte)
-	// SignedIn returns the confirmed passkey with which a device has signed that.
+	// Signed reports why no confirmed passkey has signed that. It only reads: anybody can ask.
+	Signed(ctx context.Context, once string, response json.RawMessage) error
+	// SignedIn returns the confirmed passkey with which a device has signed that, and notes its use.
 	SignedIn(tx store.Tx, once string, response json.RawMessage) (Passkey, error)
 	// Stands reports whether a person's passkey is registered still, and confirmed.
 	Stands(tx store.Tx, user, id string) bool

@@ -54,6 +54,11 @@ func (drawer) SignInSite(once string) (site string, challenge []byte) {
 	return "localhost", []byte(once)
 }
 
+func (d drawer) Signed(_ context.Context, once string, response json.RawMessage) error {
+	_, err := d.SignedIn(nil, once, response)
+	return err
+}
+
 // SignedIn takes {"of":NAME} for a signature.
 func (d drawer) SignedIn(_ store.Tx, _ string, response json.RawMessage) (Passkey, error) {
 	var r struct {
@@ -165,6 +170,37 @@ func TestAPasskeySignsItsOwnerInForThirtyDays(t *testing.T) {
 	}
 	is(you, http.StatusUnauthorized, "when its person removed the passkey")
 	is(link, http.StatusOK, "a session of a link")
+}
+
+// writes counts transactions that write.
+type writes struct {
+	store.DB
+	n atomic.Int32
+}
+
+func (w *writes) Update(ctx context.Context, fn func(store.Tx) error) error {
+	w.n.Add(1)
+	return w.DB.Update(ctx, fn)
+}
+
+// Anybody gets a code for a passkey to sign, so what they send instead of a signature costs the store no write.
+func TestWhatNoPasskeySignedIsOnlyRead(t *testing.T) {
+	w := &writes{}
+	r := newRig(t, func(c *Config) {
+		w.DB = c.DB
+		c.DB, c.Passkeys, c.Audit = w, drawer{c.DB, nil}, nil
+	})
+	for response, want := range map[string]int32{`{}`: 0, `{"of":"you"}`: 1} {
+		var got struct{ Code string }
+		if err := json.Unmarshal(r.stranger().do("POST", "/api/login/begin", `{}`).body, &got); err != nil {
+			t.Fatal(err)
+		}
+		before := w.n.Load()
+		r.stranger().do("POST", "/api/login", `{"code":"`+got.Code+`","response":`+response+`}`)
+		if n := w.n.Load() - before; n != want {
+			t.Errorf("%s costs %d writes", response, n)
+		}
+	}
 }
 
 func TestSessionsAreListedAndEndedOneByOne(t *testing.T) {

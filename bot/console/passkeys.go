@@ -190,6 +190,16 @@ func (p passkeys) SignInSite(once string) (site string, challenge []byte) {
 	return p.book.Site.ID, registry.SignInChallenge(once)
 }
 
+// Signed implements web.Passkeys.
+func (p passkeys) Signed(ctx context.Context, once string, response json.RawMessage) error {
+	return p.db.View(ctx, func(tx store.Tx) error {
+		if _, _, err := p.book.Signed(tx, once, response); err != nil {
+			return refused(err)
+		}
+		return nil
+	})
+}
+
 // SignedIn implements web.Passkeys.
 func (p passkeys) SignedIn(tx store.Tx, once string, response json.RawMessage) (web.Passkey, error) {
 	k, err := p.book.SignIn(tx, once, response, p.now())

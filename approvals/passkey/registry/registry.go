@@ -254,20 +254,26 @@ func SignInChallenge(once string) []byte {
 	return sum[:]
 }
 
-// SignIn returns the confirmed key with which a device has signed what [SignInChallenge] gives
-// for once. That once is good a single time is the caller's matter.
-func (b Book) SignIn(tx store.Tx, once string, response []byte, now time.Time) (register.Key, error) {
+// Signed returns the confirmed key with which a device has signed what [SignInChallenge] gives
+// for once, and the key's counter. It only reads.
+func (b Book) Signed(tx store.Tx, once string, response []byte) (k register.Key, count uint32, err error) {
 	if len(response) > maxAnswer {
-		return register.Key{}, ErrLong
+		return k, 0, ErrLong
 	}
 	k, ok := b.Get(tx, passkey.KeyOf(response))
 	switch {
 	case !ok:
-		return register.Key{}, ErrNotHere
+		return k, 0, ErrNotHere
 	case !k.Confirmed():
-		return register.Key{}, ErrNotYet
+		return k, 0, ErrNotYet
 	}
-	count, err := passkey.Verify(b.Site, SignInChallenge(once), k.ID, k.Public, response, true)
+	count, err = passkey.Verify(b.Site, SignInChallenge(once), k.ID, k.Public, response, true)
+	return k, count, err
+}
+
+// SignIn is Signed, and notes that the key was used. That once is good a single time is the caller's matter.
+func (b Book) SignIn(tx store.Tx, once string, response []byte, now time.Time) (register.Key, error) {
+	k, count, err := b.Signed(tx, once, response)
 	if err == nil {
 		err = used(tx, keyKey(k.ID), k, count, now)
 	}
