@@ -10,9 +10,9 @@ func receiptOf(r approvals.Receipt) string {
 	}
 	switch r.Method {
 	case approvals.Recorded:
-		return text + "\n(recorded while it ran)"
+		return text + "\n(recorded while it ran, except most network settings)"
 	case approvals.Compared:
-		return text + "\n(compared before and after, except firewall rules and most directories; somebody else may have done it)"
+		return text + "\n(compared before and after, except the firewall, most network settings and most directories; somebody else may have done it)"
 	}
 	return ""
 }

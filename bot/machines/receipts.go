@@ -42,8 +42,10 @@ type keptLook struct {
 	Thread string         `json:"thread"`
 	At     time.Time      `json:"at"`
 	Before receipt.Before `json:"before"`
-	// Mark is that of the command's process, and Records the file in which its terminal notes when commands end.
+	// Mark is that of the command's process, Shell the number of the one that it is typed into, and Records the file in
+	// which its terminal notes when commands end.
 	Mark    string `json:"mark,omitempty"`
+	Shell   string `json:"shell,omitempty"`
 	Records string `json:"records,omitempty"`
 }
 
@@ -147,7 +149,8 @@ func (r receipts) prepare() *receipt.Watch {
 // Begin implements shell.Receipts.
 func (r receipts) Begin(thread, call string) {
 	id := approvals.NewID(thread, call)
-	if r.m.watches.get(id, false) != nil {
+	o := r.m.State()
+	if o == nil || r.m.watches.get(id, false) != nil {
 		return
 	}
 	w := r.m.spare.take()
@@ -157,7 +160,17 @@ func (r receipts) Begin(thread, call string) {
 	if w == nil {
 		return
 	}
-	w.Look()
+	go func(home string) {
+		ctx, cancel := context.WithTimeout(r.m.working, readyWithin)
+		defer cancel()
+		var dirs []string
+		_ = r.m.opts.DB.View(ctx, func(tx store.Tx) error { // else it is only told less exactly
+			rec, _ := asShown(tx, id)
+			dirs = append(directories(rec, home), home)
+			return nil
+		})
+		w.Look(dirs)
+	}(o.Caps.Home)
 	one := &watching{watch: w, keptLook: keptLook{Thread: thread}}
 	one.unused = time.AfterFunc(unusedAfter, func() { // it ends the target's program, too
 		if r.m.watches.get(id, true) != nil {
@@ -183,7 +196,7 @@ func (r receipts) Runs(ctx context.Context, thread, call, mark, process, records
 		r.m.opts.Log.Debug("a command has no receipt", "target", r.m.Name, "error", err)
 		return
 	}
-	w.At, w.Mark, w.Records = time.Now(), mark, records
+	w.At, w.Mark, w.Shell, w.Records = time.Now(), mark, process, records
 	switch {
 	case w.recorded && process != "":
 		w.watch.Process(process)
@@ -193,6 +206,7 @@ func (r receipts) Runs(ctx context.Context, thread, call, mark, process, records
 	kept := w.keptLook // without what is much and says nothing by being there
 	kept.Before.State = maps.Clone(kept.Before.State)
 	delete(kept.Before.State, receipt.Settings)
+	delete(kept.Before.State, receipt.Listings)
 	w.storing.Go(func() { // beside the command; Ended waits for it
 		ctx, cancel := context.WithTimeout(r.m.working, receiptWithin)
 		defer cancel()
@@ -232,11 +246,7 @@ func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w
 				w = &watching{keptLook: kept}
 			}
 		}
-		rec, asked = (approvals.Ledger{}).Get(tx, id)
-		if rec.Basis.Kind == approvals.ByPlan { // people were shown what all of its steps do
-			plan, _ := (approvals.Ledger{}).Get(tx, rec.Basis.Of)
-			rec.Preview = approvals.Preview{Evidence: approvals.UnknownEffect, Text: plan.Preview.Text, Files: plan.Preview.Files}
-		}
+		rec, asked = asShown(tx, id)
 		return nil
 	})
 	o := r.m.State()
@@ -247,7 +257,7 @@ func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w
 	if w.recorded {
 		report, err = w.watch.End(ctx)
 	} else {
-		report, err = receipt.After(ctx, r.m.Target, backend.Environ(o.Caps), w.Before, o.Caps.Home, directories(rec))
+		report, err = receipt.After(ctx, r.m.Target, backend.Environ(o.Caps), w.Before, w.Shell, o.Caps.Home, directories(rec, o.Caps.Home))
 	}
 	if err != nil {
 		r.m.opts.Log.Warn("a command has no receipt", "target", r.m.Name, "request", id, "error", err)
@@ -261,6 +271,16 @@ func (r receipts) receipt(ctx context.Context, thread string, id approvals.ID, w
 		return r.made(o, id, w.keptLook, c) || !report.Recorded && own != nil && own(c.Path)
 	})
 	return impact.Receipt(rec.Action, rec.Preview, report)
+}
+
+// asShown is a request with the preview that people were shown.
+func asShown(tx store.Tx, id approvals.ID) (rec approvals.Record, ok bool) {
+	rec, ok = (approvals.Ledger{}).Get(tx, id)
+	if rec.Basis.Kind == approvals.ByPlan { // of all of its steps
+		plan, _ := (approvals.Ledger{}).Get(tx, rec.Basis.Of)
+		rec.Preview = approvals.Preview{Evidence: approvals.UnknownEffect, Text: plan.Preview.Text, Files: plan.Preview.Files}
+	}
+	return rec, ok
 }
 
 // made reports whether the bot itself made a change for a command: in its note of the command, by deleting old notes,
@@ -282,7 +302,7 @@ func (r receipts) made(o *Opened, id approvals.ID, l keptLook, c receipt.Change)
 
 // directories are the command's own, those of the files that people were shown, and what the command names with
 // where that is.
-func directories(rec approvals.Record) []string {
+func directories(rec approvals.Record, home string) []string {
 	var out []string
 	add := func(dir string) {
 		if path.IsAbs(dir) && dir != "/" && !slices.Contains(out, dir) && len(out) < maxReceiptDirs {
@@ -295,6 +315,9 @@ func directories(rec approvals.Record) []string {
 	}
 	for _, f := range named.Find(string(rec.Action.Bytes)).Files { // also those that aren't there yet, which it isn't bound to
 		name := f.Name
+		if rest, of := strings.CutPrefix(name, "~/"); of {
+			name = path.Join(home, rest)
+		}
 		if !path.IsAbs(name) && path.IsAbs(rec.Action.Dir) {
 			name = path.Join(rec.Action.Dir, name)
 		}

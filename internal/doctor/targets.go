@@ -381,7 +381,7 @@ func (p *targetCheck) receipts(ctx context.Context) result {
 		return warns("couldn't try a receipt (%v)", err)
 	}
 	defer w.Drop()
-	w.Look()
+	w.Look(nil)
 	switch _, recorded, err := w.Ready(ctx); {
 	case err != nil:
 		return warns("approved commands have no receipts (%v)", err).withFix("install perl there")

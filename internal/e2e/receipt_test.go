@@ -98,6 +98,29 @@ func TestAReceiptComesOverSSH(t *testing.T) {
 	}
 }
 
+// An account that isn't root compares: names tell what is gone and what moved, and what its terminal was left running
+// has that as its parent.
+func TestAComparedReceiptTellsWhatIsGoneAndWhatIsLeft(t *testing.T) {
+	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
+	dir := owned(t, s, "work")
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := strings.Replace(plainConfig, "{kind: local, tmux: false, approvers: [oncall]}", sshTarget(s, ", known_hosts: ["+s.KnownHosts+"]"), 1)
+	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("cd " + dir + " && mv a c && rm b && touch -d yesterday d && { sleep 33.25 >/dev/null 2>&1 & }")}}}}).enter(t, config)
+	t.Cleanup(func() { endOn(t, s, c.b) })
+	c.tell("do")
+	eventually(t, "the card", func() bool { return len(c.buttons("approve:")) == 1 }, c.shown)
+	got := c.runs("\nReceipt: ")
+	for _, want := range []string{"deleted a, b", "wrote c, d", "sleep ("} {
+		if !strings.Contains(got, want) {
+			t.Errorf("it doesn't say %s: %s", want, got)
+		}
+	}
+}
+
 // Nobody recorded meanwhile, so it is looked at afterwards.
 func TestACommandThatTheBotDidNotSeeEndHasAReceipt(t *testing.T) {
 	c, dir := receipted(t, plainConfig, "sleep 3; echo '# planted' >/etc/cron.d/countersign-planted-2")

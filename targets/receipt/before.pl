@@ -1,7 +1,9 @@
-# Waits for a line; then a command is about to run. Prints what the machine has then, and begins to record, where it
-# may: "ready" then, else "none". The argument is record.pl, which is compiled while the command starts.
+# Waits for a line with directories behind tabs; then a command is about to run. Prints what the machine has then, and
+# begins to record, where it may: "ready" then, else "none". The argument is record.pl, which is compiled while the
+# command starts.
 alarm 900; # not every engine ends the input when the bot died
-sysread STDIN, my $go, 4096 or exit;
+chomp(my $go = <STDIN> // exit);
+(undef, @named) = split /\t/, $go;
 alarm 0;
 
 # The clock of the files' times, and that of the processes' in hundredths of a second.

@@ -68,7 +68,7 @@ func TestAnOverlayIsCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Drop()
-	w.Look()
+	w.Look(nil)
 	if b, recorded, err := w.Ready(t.Context()); err != nil || b.At == "" || recorded {
 		t.Errorf("recorded: %v, %v, %+v", recorded, err, b)
 	}

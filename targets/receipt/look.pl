@@ -3,13 +3,15 @@
 #
 # A word that says how far a program is has an empty line before it. They print lines: t (the clocks, for after.pl),
 # q (a process), and what a machine has besides files: u (a unit), p (a socket that listens), m (a mount), k (a
-# module of the kernel), s (a setting of it), r (a route), f (the firewall), each a name and, behind a tab, a value
-# that is another one after a change. Behind the line "files" are rows with zero bytes at their ends: "w" (its
+# module of the kernel), s (a setting of it), r (a route), f (the firewall), d (a directory with its names), each a
+# name and, behind a tab, a value that is another one after a change. Behind the line "files" are rows with zero bytes at their ends: "w" (its
 # content), "a" (its attributes), "l" (those of a file with several names, or one of these), "d" (it is gone) or
 # "n" (its names, of a directory), a space, and the path;
 # "o", if something was missed. An empty row and "z" are the last.
 $| = 1;
+my (@named, $overlay);
 sub none {
+  names(@named); # a recording needs no comparison
   print "\nnone\n";
   exit;
 }
@@ -107,6 +109,16 @@ sub look {
   print @out;
 }
 
+# What is in directories: each name with its file's number and size, between slashes. Nobody waits for very many.
+sub names {
+  my $most = 2000;
+  for my $dir (@_) {
+    opendir(my $d, $dir) or next;
+    my @names = grep { !/^\.\.?$|\n/ } readdir $d;
+    print "d $dir\t/", map({ my ($number, $size) = (lstat "$dir/$_")[1, 7]; $number ? "$_/$number" . (-d _ ? "" : ".$size") . "/" : () } @names), "\n" if ($most -= @names) >= 0;
+  }
+}
+
 # What happened to a name, as far as it is there now; undef if it is gone.
 sub newer {
   my ($path, $sec, $nsec) = @_;
@@ -118,6 +130,7 @@ sub newer {
   my $since = sub { $_[0] > $sec || $_[0] == $sec && $_[1] >= $nsec };
   my $dir = ($mode & 0170000) == 0040000;
   return ($dir, "") if !$since->($csec, $cnsec);
+  return ($dir, "w") if !$overlay && $since->($bsec, $bnsec); # it copies files that are old
   return ($dir, $dir || $whole[3] < 2 ? "a" : "l") if !$since->($msec, $mnsec);
   return ($dir, $dir && !$since->($bsec, $bnsec) ? "n" : "w");
 }

@@ -11,6 +11,7 @@ package receipt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -40,6 +41,9 @@ var (
 // ending is how a report ends.
 const ending = "\x00z\x00"
 
+// maxLine is how long a line to the programs is, in bytes: far shorter than a buffer.
+const maxLine = 4 << 10
+
 // maxReport is how much of a report is read, in bytes.
 const maxReport = 4 << 20
 
@@ -55,7 +59,7 @@ const (
 	Attributes Kind = 'a' // its mode, its owner or its time changed, or it got another name
 	Links      Kind = 'l' // the same of a file with several names: the change may be to another of these
 	Deleted    Kind = 'd'
-	Names      Kind = 'n' // of a directory: a name in it was made or deleted
+	Names      Kind = 'n' // of a directory: names in it were made or deleted, and nobody knows which
 )
 
 // Change is one name that isn't as it was.
@@ -82,6 +86,7 @@ const (
 	Settings Part = "s" // of the kernel: files below /proc/sys
 	Routes   Part = "r" // a destination, and how it is reached
 	Firewall Part = "f" // its rules, all in all
+	Listings Part = "d" // directories whose names are known, with these; a [Report] has [Change]s instead
 )
 
 // State is what a target has besides files: the names of each part with their values. A value says nothing but
@@ -140,8 +145,16 @@ func Prepare(ctx context.Context, t Target, env []string) (*Watch, error) {
 	return w, nil
 }
 
-// Look looks at the target now, once, and does not wait.
-func (w *Watch) Look() { w.in.next <- told{"look\n", make(chan struct{})} } // the first line, so there is room
+// Look looks at the target now, once, and does not wait. Of names in dirs a comparison tells exactly what became.
+func (w *Watch) Look(dirs []string) {
+	line := "look"
+	for _, dir := range dirs {
+		if len(line)+len(dir) < maxLine && !strings.ContainsAny(dir, "\t\n") {
+			line += "\t" + dir
+		}
+	}
+	w.in.next <- told{line + "\n", make(chan struct{})} // the first line, so there is room
+}
 
 // Ended reports whether nothing looks any more, as after the target began again.
 func (w *Watch) Ended() bool {
@@ -210,11 +223,11 @@ func (w *Watch) Drop() {
 	w.end()
 }
 
-// After looks at a target after a command that wasn't recorded. dirs are directories whose own files matter
-// besides the usual ones.
-func After(ctx context.Context, t Target, env []string, b Before, home string, dirs []string) (Report, error) {
+// After looks at a target after a command that wasn't recorded. What the shell with this number started counts; "" is
+// none. dirs are directories whose own files matter besides the usual ones.
+func After(ctx context.Context, t Target, env []string, b Before, shell, home string, dirs []string) (Report, error) {
 	out := newOutput(ending)
-	argv := append(append([]string{"perl", "-e", lookProgram + afterProgram}, strings.Fields(b.At)...), home)
+	argv := append(append([]string{"perl", "-e", lookProgram + afterProgram}, strings.Fields(b.At)...), cmp.Or(shell, "1"), home)
 	p, err := door.Start(ctx, t, door.Look, nil, backend.Spec{Argv: append(argv, dirs...), Dir: "/", Env: env, Stdout: out})
 	if err != nil {
 		return Report{}, err
@@ -259,7 +272,7 @@ func (in *input) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		in.passed = t.passed
-		return copy(p, t.text), nil // far shorter than a buffer
+		return copy(p, t.text), nil // see maxLine
 	case <-in.over:
 		return 0, io.EOF
 	}
@@ -303,7 +316,7 @@ func (s *sheet) read(raw []byte) {
 			if n, err := strconv.Atoi(id); err == nil {
 				s.left = append(s.left, Process{n, name})
 			}
-		case Sockets, Units, Mounts, Modules, Settings, Routes, Firewall:
+		case Sockets, Units, Mounts, Modules, Settings, Routes, Firewall, Listings:
 			name, value, _ := strings.Cut(what, "\t")
 			s.state.add(part, name, strings.TrimSpace(value))
 		}
@@ -321,7 +334,8 @@ func (s *sheet) read(raw []byte) {
 }
 
 func (s *sheet) report(was State) Report {
-	r := Report{Missed: s.missed, Changes: s.changes, Left: s.left, New: State{}, Gone: State{}, Changed: State{}}
+	r := Report{Missed: s.missed, Changes: s.named(was), Left: s.left, New: State{}, Gone: State{}, Changed: State{}}
+	delete(s.state, Listings)
 	for part, names := range s.state {
 		for name, value := range names {
 			if old, had := was[part][name]; !had {
@@ -333,7 +347,7 @@ func (s *sheet) report(was State) Report {
 	}
 	for part, names := range was {
 		for name, value := range names {
-			if _, has := s.state[part][name]; !has {
+			if _, has := s.state[part][name]; !has && part != Listings {
 				r.Gone.add(part, name, value)
 			}
 		}
@@ -341,6 +355,49 @@ func (s *sheet) report(was State) Report {
 	slices.SortFunc(r.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	r.Changes = slices.Compact(r.Changes)
 	return r
+}
+
+// named are the changes with what the names in directories tell, where those are known from before the command: files'
+// times tell nothing of a name that is gone, and of one that moved only that its attributes changed.
+func (s *sheet) named(was State) []Change {
+	mounted := func(dir string) bool { // or unmounted: it is another directory then
+		_, before := was[Mounts][dir]
+		_, after := s.state[Mounts][dir]
+		return before != after
+	}
+	told, listed := map[string]Kind{}, map[string]bool{}
+	for dir, now := range s.state[Listings] {
+		if before, had := was[Listings][dir]; had && !mounted(dir) {
+			listed[dir] = true
+			old, names := numbers(before), numbers(now)
+			for name, number := range names {
+				if old[name] != number {
+					told[path.Join(dir, name)] = Wrote
+				}
+			}
+			for name := range old {
+				if names[name] == "" {
+					told[path.Join(dir, name)] = Deleted
+				}
+			}
+		}
+	}
+	out := slices.DeleteFunc(s.changes, func(c Change) bool {
+		return told[c.Path] == Wrote || c.Kind == Names && listed[c.Path] || mounted(c.Path)
+	})
+	for p, kind := range told {
+		out = append(out, Change{p, kind})
+	}
+	return out
+}
+
+// numbers are the files' numbers and sizes of a listing, by name.
+func numbers(listing string) map[string]string {
+	out := map[string]string{}
+	for f := strings.Split(listing, "/"); len(f) > 2; f = f[2:] {
+		out[f[1]] = f[2]
+	}
+	return out
 }
 
 func (s State) add(p Part, name, value string) {

@@ -3,6 +3,7 @@ package receipt
 import (
 	"os/exec"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,18 @@ func TestAReportIsRead(t *testing.T) {
 	}
 	if got := after.report(before.state); !after.whole || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A file's time tells nothing of what is gone, and of what moved only that its attributes changed.
+func TestNamesTellWhatBecameOfADirectory(t *testing.T) {
+	before, after := sheet{state: State{}}, sheet{state: State{}}
+	before.read([]byte("t 1 2 3\nd /w\t/gone/1.5/moved/2.5/same/3.5/grown/4.5/d/5/\nd /mnt\t/below/6.5/\nd /before\t/x/7.1/\nm /\trw\n"))
+	after.read([]byte("d /w\t/new/2.5/same/3.5/grown/4.6/d/5/\nd /mnt\t/above/1.1/\nd /after\t/y/8.1/\nm /\trw\nm /mnt\trw\n\nfiles\n" +
+		"n /w\x00a /w/new\x00a /w/same\x00a /w/grown\x00w /mnt\x00n /elsewhere\x00\x00z\x00"))
+	want := []Change{{"/elsewhere", Names}, {"/w/gone", Deleted}, {"/w/grown", Wrote}, {"/w/moved", Deleted}, {"/w/new", Wrote}, {"/w/same", Attributes}}
+	if r := after.report(before.state); !slices.Equal(r.Changes, want) || len(r.New) != 1 || len(r.Gone)+len(r.Changed) > 0 {
+		t.Errorf("%+v", r)
 	}
 }
 

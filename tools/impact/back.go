@@ -447,11 +447,8 @@ func backFromRules(ctx context.Context, p *probe, c call) Way {
 	}
 	look := c.name + " -t " + table + " -S " + quoted(chain) // others' rules elsewhere are no reason to leave this one
 	out, state, ok := p.look(ctx, look)
-	if !ok || !strings.HasPrefix(state, "0\n") {
-		return Way{}
-	}
-	list, ok := readRules(out)
-	if !ok {
+	list, read := readRules(out)
+	if !ok || !read || !strings.HasPrefix(state, "0\n") { // as where it takes sudo to look
 		return Way{Kind: approvals.ByHand, Note: "save the rules with " + c.name + "-save before, and restore them with " + c.name + "-restore"}
 	}
 	program := []string{c.name}

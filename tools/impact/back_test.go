@@ -82,6 +82,7 @@ func TestTheWayBackFollowsFromWhatIsThere(t *testing.T) {
 		{command: "iptables -A --modprobe=/tmp/evil -j DROP", look: "iptables -t filter -S", out: rules},
 		{command: "iptables -P FORWARD ACCEPT", look: "iptables -t filter -S", out: rules, kind: approvals.OnePress, want: "iptables -P FORWARD DROP"},
 		{command: "iptables -F", kind: approvals.ByHand},
+		{command: "sudo iptables -A INPUT -j DROP", look: "iptables -t filter -S INPUT", exit: 4, kind: approvals.ByHand}, // only root may look
 		{command: "iptables -t nat -A POSTROUTING -j MASQUERADE", look: "iptables -t nat -S POSTROUTING", out: "-P POSTROUTING ACCEPT\n", kind: approvals.OnePress, want: "iptables -t nat -D POSTROUTING 1"},
 		{command: "ufw allow 22/tcp", kind: approvals.ByHand},
 

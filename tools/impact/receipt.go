@@ -175,7 +175,7 @@ var usually = []struct {
 	{naming("useradd|usermod|userdel|adduser|deluser|groupadd|groupdel|groupmod|addgroup|delgroup|newusers|passwd|chpasswd|gpasswd|chsh|chfn|chage|vipw|vigr|pwconv|grpconv"),
 		regexp.MustCompile(`^/etc/(passwd|shadow|group|gshadow|subuid|subgid)`)},
 	{naming("systemctl|service|update-rc.d|chkconfig|rc-update"), regexp.MustCompile(`^(/etc|/usr/lib)/systemd/|^/etc/(rc|init)`)},
-	{naming("crontab"), regexp.MustCompile(`^/var/spool/cron/`)},
+	{naming("crontab|at|batch"), regexp.MustCompile(`^/var/spool/(cron|at)/`)},
 	{naming("apt|apt-get|aptitude|dpkg|dnf|yum|rpm|apk|zypper|pacman|snap|flatpak|pip|pip3|npm|gem"), regexp.MustCompile(`^/(etc|usr|boot|lib|var)/`)},
 	{naming("make|install|cmake|cargo|go"), regexp.MustCompile(`^/usr/(local/)?s?bin/`)},
 	{naming("update-grub|grub-install|grub-mkconfig|grub2-mkconfig|update-initramfs|dracut|mkinitcpio|kernel-install"), regexp.MustCompile(`^/boot/`)},
@@ -206,7 +206,7 @@ func (t accountant) changes(all []receipt.Change, each bool) []string {
 		case receipt.Deleted:
 			return "deleted"
 		case receipt.Names:
-			return "deleted a name in"
+			return "added or removed files in"
 		case receipt.Wrote:
 		}
 		return "wrote"

@@ -13,8 +13,8 @@ import (
 func TestALookTellsThatANameIsGone(t *testing.T) {
 	t.Parallel()
 	for want, changes := range map[string][]receipt.Change{
-		"deleted a name in /srv": {{Path: "/srv", Kind: receipt.Names}},
-		"wrote /srv/a":           {{Path: "/srv", Kind: receipt.Names}, {Path: "/srv/a", Kind: receipt.Wrote}},
+		"added or removed files in /srv": {{Path: "/srv", Kind: receipt.Names}},
+		"wrote /srv/a":                   {{Path: "/srv", Kind: receipt.Names}, {Path: "/srv/a", Kind: receipt.Wrote}},
 	} {
 		r := impact.Receipt(approvals.Action{Bytes: []byte("x")}, approvals.Preview{}, receipt.Report{Changes: changes})
 		if r.Text != want {
@@ -92,13 +92,14 @@ func TestAReceiptSaysWhatNobodyWasShown(t *testing.T) {
 		{"more than could be noted", "x", rehearsed, nil, receipt.Report{Recorded: true, Missed: true}, ""},
 		{"looks", "x", rehearsed, []string{"/srv/a"}, receipt.Report{Changes: wrote("/srv/a", "./srv")}, "as approved"},
 		{"looks at a place for rights", "x", rehearsed, []string{"/srv/a"}, receipt.Report{Changes: wrote("/etc/hosts", "./etc")}, "wrote /etc/hosts"},
-		{"a name that is gone from a place for rights", "x", rehearsed, nil, receipt.Report{Changes: wrote("./etc/cron.d")}, "deleted a name in /etc/cron.d"},
+		{"a name that is gone from a place for rights", "x", rehearsed, nil, receipt.Report{Changes: wrote("./etc/cron.d")}, "added or removed files in /etc/cron.d"},
 		{"without a rehearsal", "./deploy", unknown, nil, receipt.Report{Recorded: true, Changes: wrote("/srv/a")}, ""},
 		{"rights without a rehearsal", "./deploy", unknown, nil, receipt.Report{Recorded: true, Changes: wrote("/srv/a", "/home/x/.bashrc")}, "wrote /home/x/.bashrc"},
 		{"rights that the command names", "echo x >>/etc/hosts; curl x", unknown, nil, receipt.Report{Recorded: true, Changes: wrote("/etc/hosts")}, ""},
 		{"rights that were shown", "./deploy", unknown, []string{"/etc/hosts"}, receipt.Report{Recorded: true, Changes: wrote("/etc/hosts")}, ""},
 		{"what a program is for", "useradd bob", predicted, nil, receipt.Report{Recorded: true, Changes: wrote("/etc/passwd", "/etc/shadow-", "/etc/subuid")}, ""},
 		{"what it is not for", "useradd bob", predicted, nil, receipt.Report{Recorded: true, Changes: wrote("/etc/passwd", "/etc/sudoers")}, "wrote /etc/sudoers"},
+		{"jobs", "echo true | at now", predicted, nil, receipt.Report{Changes: wrote("./var/spool/cron/atjobs")}, ""},
 		{"packages", "apt-get install -y x", predicted, nil, receipt.Report{Recorded: true, Changes: wrote("/etc/cron.d/x", "/usr/bin/x", "/root/.ssh/authorized_keys")},
 			"wrote /root/.ssh/authorized_keys"},
 		{"a service", "systemctl restart x", predicted, nil, receipt.Report{Recorded: true, New: receipt.State{receipt.Units: {"x.service": ""}}}, ""},
