@@ -329,7 +329,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	})
 	model := o.Model
 	if model == nil && !o.NoModel {
-		if model, err = Model(b.env, b.file, b.log); err != nil {
+		if model, err = Model(b.env, b.file, b.secret, b.log); err != nil {
 			return err
 		}
 	}
@@ -401,11 +401,11 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 func (b *Bot) newWebhooks() (*webhooks.Sender, error) {
 	c := webhooks.Config{DB: b.db, Origin: b.file.Web.Origin, Log: b.log.With("part", "webhooks"), Now: time.Now}
 	for _, h := range b.file.Programs.Webhooks {
-		secret := os.Getenv(h.SecretEnv)
-		if secret == "" {
+		secret := func() redact.Secret { return redact.Secret(b.secret(h.SecretEnv)) }
+		if secret() == "" {
 			return nil, config.Errorf("programs.webhooks: the environment variable %s is not set; it holds the secret for %s", h.SecretEnv, h.URL)
 		}
-		c.Hooks = append(c.Hooks, webhooks.Hook{URL: h.URL, Secret: redact.Secret(secret)})
+		c.Hooks = append(c.Hooks, webhooks.Hook{URL: h.URL, Secret: secret(), Renew: secret})
 	}
 	return webhooks.New(c), nil
 }
@@ -481,13 +481,13 @@ func secrets(e config.Env, f config.File, servers mcp.Config) []string {
 	return append(e.Secrets(f), servers.Secrets()...)
 }
 
-// Model returns the client of the model that the environment names.
-func Model(e config.Env, f config.File, log *slog.Logger) (llm.Model, error) {
+// Model returns the client of the model that the environment names; secret returns a variable's value as it is now.
+func Model(e config.Env, f config.File, secret func(name string) string, log *slog.Logger) (llm.Model, error) {
 	if e.OpenAIKey == "" && e.OpenAIBaseURL == "" {
 		return nil, config.Errorf("no model is configured: set OPENAI_API_KEY and OPENAI_MODEL, or OPENAI_BASE_URL for a server of your own")
 	}
 	m, err := openai.New(openai.Config{
-		APIKey: string(e.OpenAIKey), BaseURL: e.OpenAIBaseURL, Model: e.OpenAIModel,
+		APIKey: string(e.OpenAIKey), RenewKey: func() string { return secret("OPENAI_API_KEY") }, BaseURL: e.OpenAIBaseURL, Model: e.OpenAIModel,
 		API: e.ModelAPI, Headers: e.ModelHeaders, Fallback: f.Model.Fallback, Log: log,
 	})
 	if err != nil {

@@ -39,7 +39,7 @@ func Validate(e config.Env, f config.File) error {
 	known.Targets = maps.Clone(f.Targets)
 	maps.DeleteFunc(known.Targets, func(_ string, t config.TargetConfig) bool { return t.SSHConfig != "" }) // likewise
 	if e.OpenAIKey != "" || e.OpenAIBaseURL != "" {
-		if _, err := Model(e, f, log); err != nil {
+		if _, err := Model(e, f, nil, log); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func ValidateHere(e config.Env, f config.File) error {
 			return config.Errorf("%v", err)
 		}
 	}
-	_, err := Model(e, f, log)
+	_, err := Model(e, f, nil, log)
 	return err
 }
 

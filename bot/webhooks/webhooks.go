@@ -7,11 +7,13 @@ package webhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -37,6 +39,8 @@ const (
 type Hook struct {
 	URL    string
 	Secret redact.Secret // its bytes, or whsec_ and their base64
+	// Renew returns the secret as it is now; it is asked when the receiver refuses a message. Nil is none.
+	Renew func() redact.Secret
 }
 
 // name keeps the rows of a hook together when its secret changes.
@@ -118,6 +122,9 @@ func New(c Config) *Sender {
 		s.receivers = append(s.receivers, courier.Receiver{Key: h.name(), Name: h.place(), Send: func(ctx context.Context, all []courier.Message) (int, error) {
 			for i, m := range all {
 				if err := s.send(ctx, h, m); err != nil {
+					if answer, ok := errors.AsType[*courier.StatusError](err); ok && h.Renew != nil && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
+						h.Secret = cmp.Or(h.Renew(), h.Secret) // for the next attempt
+					}
 					return i, err
 				}
 			}

@@ -13,6 +13,7 @@ import (
 
 	"countersign/approvals/audit"
 	"countersign/client"
+	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/mem"
 )
@@ -114,5 +115,34 @@ func TestAMessageIsGivenUpAfterDays(t *testing.T) {
 	now = now.Add(4 * 24 * time.Hour)
 	if n, _, err := s.SendAll(context.Background(), s.receivers[0], 50); err != nil || n != 1 || !strings.Contains(log.String(), "given up") {
 		t.Errorf("%d, %v, %s", n, err, log.String())
+	}
+}
+
+// A secret in a file may be replaced while the bot runs.
+func TestARefusedSecretIsReadAgain(t *testing.T) {
+	secret := "from before"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if _, err := client.ReadEvent("new", r.Header, body, time.Now()); err != nil {
+			secret = "new"
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	defer srv.Close()
+	db := mem.Open()
+	defer func() { _ = db.Close() }()
+	hook := Hook{URL: srv.URL, Secret: "from before", Renew: func() redact.Secret { return redact.Secret(secret) }}
+	s := New(Config{DB: db, Hooks: []Hook{hook}, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	if err := db.Update(t.Context(), func(tx store.Tx) error {
+		s.Tell(tx, "web:t", audit.Event{What: audit.Asked, Approval: "r1"}, time.Now())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := s.SendAll(t.Context(), s.receivers[0], 50); err == nil || n != 0 {
+		t.Fatalf("%d were taken: %v", n, err)
+	}
+	if n, _, err := s.SendAll(t.Context(), s.receivers[0], 50); err != nil || n != 1 {
+		t.Errorf("%d were taken: %v", n, err)
 	}
 }

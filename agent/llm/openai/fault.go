@@ -248,7 +248,7 @@ func (c *Client) clean(f *fault) *fault {
 	if markup.MatchString(m) {
 		m = ""
 	}
-	secrets := []string{c.cfg.APIKey}
+	secrets := []string{c.cfg.APIKey, c.key.get()}
 	for _, v := range c.cfg.Headers {
 		secrets = append(secrets, v)
 	}

@@ -51,6 +51,8 @@ type Doer interface {
 // default that is named beside it.
 type Config struct {
 	APIKey string // OPENAI_API_KEY; may be empty for servers that want none
+	// RenewKey returns the key as it is now; it is asked when the server refuses the one from before. Default is none.
+	RenewKey func() string
 	// BaseURL is OPENAI_BASE_URL; default https://api.openai.com/v1. Azure's are
 	// https://NAME.openai.azure.com/openai/v1 and
 	// https://NAME.openai.azure.com/openai/deployments/DEPLOYMENT?api-version=VERSION;
@@ -92,6 +94,7 @@ type Config struct {
 type Client struct {
 	cfg  Config
 	at   *endpoint
+	key  *apiKey
 	api  *goopenai.Client
 	want habits
 	left leftOut
@@ -140,10 +143,10 @@ func New(cfg Config) (*Client, error) {
 		}
 	}
 	cfg.defaults()
-	c := &Client{cfg: cfg, at: at}
+	c := &Client{cfg: cfg, at: at, key: &apiKey{value: cfg.APIKey, renew: cfg.RenewKey}}
 	api := goopenai.DefaultConfig(cfg.APIKey)
 	api.BaseURL = at.base
-	api.HTTPClient = &shim{next: cfg.HTTPClient, at: at, key: cfg.APIKey, headers: cfg.Headers}
+	api.HTTPClient = &shim{next: cfg.HTTPClient, at: at, key: c.key, headers: cfg.Headers}
 	api.EmptyMessagesLimit = math.MaxUint32
 	c.api = goopenai.NewClientWithConfig(api)
 	return c, nil
@@ -161,9 +164,8 @@ func Models(ctx context.Context, cfg Config) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.cfg.APIKey)
 	var raw []byte
-	res, err := (&shim{next: c.cfg.HTTPClient, at: c.at, key: c.cfg.APIKey, headers: c.cfg.Headers}).Do(req)
+	res, err := (&shim{next: c.cfg.HTTPClient, at: c.at, key: c.key, headers: c.cfg.Headers}).Do(req)
 	if err == nil {
 		raw, err = io.ReadAll(res.Body)
 		err = errors.Join(err, res.Body.Close())

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -656,5 +657,38 @@ func TestModelsOfAServer(t *testing.T) {
 	}
 	if _, err := Models(t.Context(), Config{BaseURL: "127.0.0.1:11434"}); err == nil || !strings.Contains(err.Error(), "isn't a URL") {
 		t.Error(err)
+	}
+}
+
+// A key in a file may be replaced while the bot runs.
+func TestARefusedKeyIsReadAgain(t *testing.T) {
+	const next = "sk-test-another-key-9876"
+	var mu sync.Mutex
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.Header.Get("Authorization"))
+		mu.Unlock()
+		if r.Header.Get("Authorization") != "Bearer "+next {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, good.body)
+	}))
+	t.Cleanup(s.Close)
+	file := "" // is being written
+	c := client(t, s.URL, func(c *Config) { c.RenewKey = func() string { return file } })
+	if _, err := c.Reply(t.Context(), ask(), nil); err == nil || len(asked) != 1 {
+		t.Fatalf("%v, asked %q", err, asked)
+	}
+	file = next + "\n"
+	for range 2 {
+		if r, err := c.Reply(t.Context(), ask(), nil); err != nil || r.Text != "fine" {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if want := []string{"Bearer " + key, "Bearer " + key, "Bearer " + next, "Bearer " + next}; !slices.Equal(asked, want) {
+		t.Errorf("asked with %q", asked)
 	}
 }

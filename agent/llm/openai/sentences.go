@@ -21,6 +21,8 @@ func (c *Client) sayRetry(f *fault, wait time.Duration) string {
 	switch {
 	case f.status == http.StatusTooManyRequests:
 		what = "The model is overloaded"
+	case f.status == http.StatusUnauthorized:
+		what = "The model's key was replaced"
 	case f.kind == refused, f.kind == inStream:
 		what = "The model's server has a problem"
 	case f.kind == silent:

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	goopenai "github.com/sashabaranov/go-openai"
@@ -38,8 +39,33 @@ type wireKey struct{}
 type shim struct {
 	next    Doer
 	at      *endpoint
-	key     string
+	key     *apiKey
 	headers map[string]string
+}
+
+// apiKey is the key of a server. It is safe for concurrent use.
+type apiKey struct {
+	mu    sync.Mutex
+	value string
+	renew func() string
+}
+
+func (k *apiKey) get() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.value
+}
+
+// renewed reports whether there is another key than the refused one by now.
+func (k *apiKey) renewed(refused string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.value == refused && k.renew != nil {
+		if next := strings.TrimSpace(k.renew()); next != "" && validHeaderValue(next) {
+			k.value = next
+		}
+	}
+	return k.value != refused
 }
 
 // Do implements the library's HTTPDoer.
@@ -55,9 +81,14 @@ func (s *shim) Do(req *http.Request) (*http.Response, error) {
 	req.URL.RawPath = ""
 	req.URL.RawQuery = s.at.query
 	req.Header.Set("User-Agent", "countersign")
-	if s.at.brand == azure && s.key != "" {
+	key := s.key.get()
+	switch {
+	case key == "":
+	case s.at.brand == azure:
 		req.Header.Del("Authorization")
-		req.Header.Set(goopenai.AzureAPIKeyHeader, s.key)
+		req.Header.Set(goopenai.AzureAPIKeyHeader, key)
+	default:
+		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	for k, v := range s.headers {
 		if strings.EqualFold(k, "Host") {
@@ -78,7 +109,9 @@ func (s *shim) Do(req *http.Request) (*http.Response, error) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		defer func() { _ = resp.Body.Close() }()
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // a cut body still has a status
-		return nil, faultOfResponse(resp, body)
+		f := faultOfResponse(resp, body)
+		f.retry = f.retry || f.status == http.StatusUnauthorized && s.key.renewed(key)
+		return nil, f
 	}
 	resp.Body = newFrames(resp, w)
 	return resp, nil
