@@ -9,12 +9,14 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 	"countersign/store"
 )
 
 // TestConversationsOnThePage: somebody finds a message of an old conversation, reads on in both
 // directions, and tidies their list.
 func TestConversationsOnThePage(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	axe := axeScript(t)
 	s := newScreenTest(t)

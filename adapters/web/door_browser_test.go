@@ -81,6 +81,7 @@ func TestAViewerWhoCameThroughAProviderInABrowser(t *testing.T) {
 }
 
 func TestASignInThatIsRefusedInABrowser(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	p := newPageOIDC(t, "mallory")
 	s := newScreenTest(t, withOIDC(&fakeOIDC{}), func(cfg *Config) { cfg.OIDC = p })

@@ -187,6 +187,7 @@ func TestAPageThatIsOpenWhileTheAddressChangesSaysSo(t *testing.T) {
 // TestTimesAreTheReaders: the clock times of the bot's sentences are in the zone of who reads them, with a date where one
 // stands beside them.
 func TestTimesAreTheReaders(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	s.do("far from UTC", cmd(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "America/Los_Angeles"}))
@@ -219,6 +220,7 @@ func TestOneMechanismGuardsEveryDecidingButton(t *testing.T) {
 
 // TestARunningCardTellsHowLongItHasRun: the elapsed time goes on without another message.
 func TestARunningCardTellsHowLongItHasRun(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	th := s.talk()

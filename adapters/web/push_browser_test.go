@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 )
 
 // TestNotificationsInTheBrowser goes the way of a notification: a browser subscribes, its worker
@@ -23,6 +24,7 @@ import (
 // so the page's call for a subscription is answered by the local one, and what that got is handed
 // to the worker.
 func TestNotificationsInTheBrowser(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	desk := &stage{}
 	with, service, sender := pushing(t, desk)

@@ -344,6 +344,7 @@ func TestSeekingInALongRecording(t *testing.T) {
 }
 
 func TestARecordingOnAPhone(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir, info := taped(t)
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
