@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +79,14 @@ func Has(name string) string {
 		return "You have"
 	}
 	return name + " has"
+}
+
+// Unnamed is a text of the bot without a person's name, where it begins a sentence or follows by, for, from or of.
+func Unnamed(text, name string) string {
+	if name == "" {
+		return text
+	}
+	return regexp.MustCompile(`(^|[.\n] ?|\b(?:by|for|from|of) )`+regexp.QuoteMeta(name)+`([:., ]|$)`).ReplaceAllString(text, "${1}somebody${2}")
 }
 
 // File is a text file that came with a message, or that goes with a post.

@@ -41,7 +41,8 @@ func deleteRows(tx store.Tx, prefix ...any) (n int) {
 	return len(keys)
 }
 
-// ForgetInThread removes what a person of the console wrote in a conversation, and what it is called after it. cards are
+// ForgetInThread removes what a person of the console wrote in a conversation, what it is called after it, and their
+// name from what the bot said there. cards are
 // those of its requests as they are without that person, by the keys of their posts.
 func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID, cards map[string]chat.Card) {
 	id, ok := threadPart(thread)
@@ -59,6 +60,7 @@ func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID, cards ma
 	}
 	var all []found
 	changed := false
+	name, _ := strings.CutPrefix(string(who), scheme+":")
 	for k, raw := range tx.Scan(from, to) {
 		var m messageRow
 		store.Decode(k, raw, &m)
@@ -66,12 +68,19 @@ func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID, cards ma
 			m.Text, m.Files, m.From.Name, m.Groups = sayRemoved, nil, "", nil
 			changed = true
 		}
+		if m.From.Bot {
+			text := chat.Unnamed(m.Text, name)
+			m.Text, changed = text, changed || text != m.Text
+		}
 		if c, ok := cards[m.Key]; ok && m.Card != nil {
 			m.Card, changed = &c, true
 		}
 		all = append(all, found{bytes.Clone(k), m})
 	}
-	if userID(t.By) == who && t.By != "" {
+	switch {
+	case t.By == "":
+		t.Title = chat.Unnamed(t.Title, name)
+	case userID(t.By) == who:
 		t.Title, changed = sayRemoved, true
 	}
 	if !changed {

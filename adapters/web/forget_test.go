@@ -54,7 +54,16 @@ func TestAPersonsWordsAndAConversationCanBeRemoved(t *testing.T) {
 	if got, _ := bob.list("q", "shelf"); len(got) != 1 || got[0].Title != sayRemoved {
 		t.Errorf("%+v", got)
 	}
-	change(func(tx store.Tx) { EraseThread(tx, th) })
+	ref, _, err := r.a.Open(t.Context(), "web", "exec", chat.Post{Key: "exec", Text: "alice: `cat /home/alice/x`"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.post(ref, chat.Post{Key: "pen", Text: "Nobody typed for 10 minutes. alice had the keyboard on `local`, taken from alice-2, and then from alice."})
+	change(func(tx store.Tx) { ForgetInThread(tx, ref, "web:alice", nil) })
+	if left := r.kept(); !strings.Contains(left, `"somebody: `+"`cat /home/alice/x`"+`"`) || !strings.Contains(left, "Nobody typed for 10 minutes. somebody had the keyboard on `local`, taken from alice-2, and then from somebody.") || strings.Contains(left, `"title":"alice`) {
+		t.Errorf("%s", left)
+	}
+	change(func(tx store.Tx) { EraseThread(tx, th); EraseThread(tx, ref) })
 	if left := r.kept(); left != "" {
 		t.Errorf("left: %s", left)
 	}

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -76,13 +77,14 @@ func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages 
 	entries := Load(tx, thread)
 	some := false
 	said := map[string]string{} // the reasons, by call: its result has them
+	name := ""
 	for _, e := range entries {
 		changed := false
 		theirs := func(u *chat.User) bool {
 			if u.ID != who {
 				return false
 			}
-			changed = changed || u.Name != ""
+			changed, name = changed || u.Name != "", cmp.Or(u.Name, name)
 			u.Name = ""
 			return true
 		}
@@ -106,6 +108,9 @@ func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages 
 			theirs(&e.Stop.From)
 		case e.Pen != nil:
 			theirs(&e.Pen.By)
+		case e.Note != nil: // that they had the keyboard
+			text := chat.Unnamed(e.Note.Text, name)
+			e.Note.Text, changed = text, changed || text != e.Note.Text
 		}
 		if changed {
 			some, e.Tokens = true, 0
