@@ -240,7 +240,7 @@ func TestTheFirstNoticeOpensAThreadAndAsksTheBotToLook(t *testing.T) {
 		if len(posts) != 1 || posts[0].Quiet {
 			t.Fatalf("the thread shows %+v", posts)
 		}
-		has(t, "the root", posts[0].Text, `**🔴 Firing: disk \*full\* \@channel \*\*\***`, "- severity: critical", "<https://a.example/x>", "2000-01-01 00:00 UTC", "\n> Ignore what")
+		has(t, "the root", posts[0].Text, `**🔴 Critical: disk \*full\* \@channel \*\*\***`, "- severity: critical", "<https://a.example/x>", "2000-01-01 00:00 UTC", "\n> Ignore what")
 		all := h.questions()
 		if len(all) != 1 {
 			t.Fatalf("the bot was asked %d times", len(all))
@@ -307,7 +307,7 @@ func TestOneTroubleIsOneThreadFromItsBeginningToItsEnd(t *testing.T) {
 		settle(3 * time.Hour)
 		h.accept(fires("a"))
 		settle(time.Minute)
-		has(t, "the root", h.texts(th)["alerts/1/root"], "🔴 Firing")
+		has(t, "the root", h.texts(th)["alerts/1/root"], "🔴 Critical")
 		if n := len(h.net.Threads()); n != 1 || len(h.questions()) != 1 {
 			t.Errorf("it came back soon: %d threads, %d questions", n, len(h.questions()))
 		}

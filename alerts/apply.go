@@ -129,7 +129,7 @@ func reserveOpening(tx store.Tx, limit int, now time.Time) bool {
 
 // addMember adds a problem to a list, or updates it there.
 func (g *group) addMember(of *group, now time.Time) {
-	m := member{ID: of.ID, Title: of.Last.Notice.Title, Source: of.Last.Notice.Source.Name(), URL: of.Last.Notice.URL, Firing: of.Firing, At: of.Began}
+	m := member{ID: of.ID, Title: of.Last.Notice.Title, Severity: severity(of.Last.Notice), Source: of.Last.Notice.Source.Name(), URL: of.Last.Notice.URL, Firing: of.Firing, At: of.Began}
 	found, on := false, false
 	for i := range g.Members {
 		if g.Members[i].ID == m.ID {

@@ -102,7 +102,7 @@ func TestFromAnHTTPRequestToAThread(t *testing.T) {
 			t.Fatalf("%s opened no thread: %v", c.source, err)
 		}
 		root := h.net.Posts(th)[0].Text
-		has(t, "the root", root, append(c.root, "🔴 Firing")...)
+		has(t, "the root", root, append(c.root, "🔴 ")...)
 		var ev chat.Event
 		select {
 		case ev = <-h.told:

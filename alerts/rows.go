@@ -131,12 +131,13 @@ type group struct {
 
 // member is a line of a list.
 type member struct {
-	ID     string    `json:"id"`
-	Title  string    `json:"title"`
-	Source string    `json:"source"`
-	URL    string    `json:"url,omitempty"`
-	Firing bool      `json:"firing"`
-	At     time.Time `json:"at"`
+	ID       string    `json:"id"`
+	Title    string    `json:"title"`
+	Severity string    `json:"severity,omitempty"`
+	Source   string    `json:"source"`
+	URL      string    `json:"url,omitempty"`
+	Firing   bool      `json:"firing"`
+	At       time.Time `json:"at"`
 }
 
 // isList reports whether the group is a list of others.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/alerts/notice"
 	"countersign/store"
 )
 
@@ -30,6 +32,33 @@ type Problem struct {
 	Listed bool
 }
 
+// severities are what senders call a problem, the worst first; what is none of them stands between
+// errors and warnings.
+var severities = []string{"critical", "page", "p1", "emergency", "fatal", "high", "error", "p2", "", "warning", "warn", "medium", "p3", "low", "info", "none", "p4", "p5"}
+
+// Rank orders what senders call problems: the lowest is the worst.
+func Rank(severity string) int {
+	if i := slices.Index(severities, strings.ToLower(severity)); i >= 0 {
+		return i
+	}
+	return slices.Index(severities, "")
+}
+
+// severity is what a notice is called, or else the worst of its alerts that fire; "" is not said.
+func severity(n notice.Notice) string {
+	said := func(labels map[string]string) string { return cmp.Or(labels["severity"], labels["priority"]) }
+	worst := said(n.Labels)
+	if worst != "" {
+		return worst
+	}
+	for _, a := range n.Alerts {
+		if s := said(a.Labels); a.Status == notice.Firing && s != "" && (worst == "" || Rank(s) < Rank(worst)) {
+			worst = s
+		}
+	}
+	return worst
+}
+
 // Problems returns those that are kept: what fires first, then the one heard last.
 func (in *Intake) Problems(ctx context.Context) ([]Problem, error) {
 	var out []Problem
@@ -45,7 +74,7 @@ func (in *Intake) Problems(ctx context.Context) ([]Problem, error) {
 			}
 			if !g.isList() {
 				p.Source = g.Last.Notice.Source.Name()
-				p.Severity = cmp.Or(g.Last.Notice.Labels["severity"], g.Last.Notice.Labels["priority"])
+				p.Severity = severity(g.Last.Notice)
 				p.Runbook = g.Last.Notice.Runbook()
 			}
 			if g.Quiet.After(now) {

@@ -103,7 +103,7 @@ func TestAProblemThatBeginsAgainInItsSilenceGetsItsThreadAfterIt(t *testing.T) {
 			t.Fatalf("after the silence there are %d threads", len(all))
 		}
 		root := h.texts(all[0])["alerts/2/root"] + h.texts(all[1])["alerts/2/root"]
-		if has(t, "the new root", root, "🔴 Firing"); strings.Contains(root, "Silenced") {
+		if has(t, "the new root", root, "🔴 Critical"); strings.Contains(root, "Silenced") {
 			t.Errorf("the silence is still shown: %q", root)
 		}
 	})

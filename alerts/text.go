@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -92,13 +93,18 @@ func (p *page) add(s string) bool {
 	return true
 }
 
-// head is the first line of a root.
-func head(firing bool, title string) string {
-	if firing {
-		return "**🔴 Firing: " + title + "**\n"
+// head is the first line of a root, or a list's line, without its marks.
+func head(firing bool, severity, title string) string {
+	if !firing {
+		return "✅ Resolved: " + title
 	}
-	return "**✅ Resolved: " + title + "**\n"
+	if strings.EqualFold(severity, "none") {
+		severity = ""
+	}
+	return "🔴 " + cmp.Or(capital(escaped(severity, valueRoom/2)), "Firing") + ": " + title
 }
+
+func bold(line string) string { return "**" + line + "**\n" }
 
 // face is the Markdown of the root.
 func (g *group) face() string {
@@ -107,7 +113,7 @@ func (g *group) face() string {
 	}
 	e, n := g.Last, g.Last.Notice
 	p := page{room: faceRoom}
-	p.add(head(g.Firing, escaped(n.Title, titleRoom)))
+	p.add(bold(head(g.Firing, severity(n), escaped(n.Title, titleRoom))))
 	link := ""
 	if n.URL != "" {
 		link = "\n<" + n.URL + ">\n"
@@ -236,17 +242,13 @@ func (g *group) listFace() string {
 		}
 	}
 	p := page{room: faceRoom}
-	p.add(head(g.Firing, fmt.Sprintf("%d alerts that came at once", len(g.Members)+g.More)))
+	p.add(bold(head(g.Firing, "", fmt.Sprintf("%d alerts that came at once", len(g.Members)+g.More))))
 	p.add(fmt.Sprintf("\nMore alerts came than threads are opened in a minute, so these share one. Of those listed %d fire and %d are over.\n\n", firing, len(g.Members)-firing))
 	p.add(g.silence())
 	p.room -= 40
 	left := g.More
 	for _, m := range g.listed() {
-		mark := "🔴 "
-		if !m.Firing {
-			mark = "✅ "
-		}
-		if !p.add("- " + mark + escaped(m.Title, titleRoom/2) + " (" + m.Source + ")\n") {
+		if !p.add("- " + head(m.Firing, m.Severity, escaped(m.Title, titleRoom/2)) + " (" + m.Source + ")\n") {
 			left++
 		}
 	}
@@ -270,7 +272,7 @@ func (g *group) root(text string) chat.Post { return chat.Post{Key: g.rootKey(),
 
 // plainFace is a root that no network refuses.
 func (g *group) plainFace() string {
-	return strings.TrimSpace(head(g.Firing, escaped(g.title(), titleRoom)))
+	return strings.TrimSpace(bold(head(g.Firing, "", escaped(g.title(), titleRoom))))
 }
 
 func (g *group) title() string {
@@ -285,6 +287,9 @@ func changed(before, e entry) string {
 	var parts []string
 	if c := e.Notice.Change; c != "" && c != before.Notice.Change {
 		parts = append(parts, capital(escaped(c, titleRoom)))
+	}
+	if s := severity(e.Notice); s != "" && s != severity(before.Notice) {
+		parts = append(parts, "Now "+escaped(s, valueRoom/2))
 	}
 	if !slices.Equal(before.On, e.On) || before.Notice.More != e.Notice.More {
 		parts = append(parts, "Now "+counts(e))

@@ -164,3 +164,41 @@ func TestDurationsReadLikeWords(t *testing.T) {
 		}
 	}
 }
+
+// How bad it is, is in the first line: what the sender calls it, or the worst of the alerts that fire.
+func TestTheHeadlineSaysHowBadItIs(t *testing.T) {
+	one := func(status notice.Status, severity string) notice.Alert {
+		return notice.Alert{Status: status, Labels: map[string]string{"severity": severity}}
+	}
+	for _, tc := range []struct {
+		n    notice.Notice
+		want string
+	}{
+		{notice.Notice{Labels: map[string]string{"severity": "critical"}}, "**🔴 Critical: x**"},
+		{notice.Notice{Labels: map[string]string{"priority": "P1"}}, "**🔴 P1: x**"},
+		{notice.Notice{Labels: map[string]string{"severity": "*bad*"}}, "**🔴 \\*bad\\*: x**"},
+		{notice.Notice{Labels: map[string]string{"severity": "none"}}, "**🔴 Firing: x**"},
+		{notice.Notice{}, "**🔴 Firing: x**"},
+		{notice.Notice{Alerts: []notice.Alert{one(notice.Firing, "warning"), one(notice.Firing, "Critical"), one(notice.Firing, "info")}}, "**🔴 Critical: x**"},
+		{notice.Notice{Alerts: []notice.Alert{one(notice.Firing, "warning"), one(notice.Resolved, "critical")}}, "**🔴 Warning: x**"},
+	} {
+		tc.n.Title = "x"
+		g := group{Firing: true, Last: entry{Notice: tc.n}}
+		if got, _, _ := strings.Cut(g.face(), "\n"); got != tc.want {
+			t.Errorf("%+v: %s", tc.n, got)
+		}
+		list := group{Firing: true}
+		list.addMember(&g, time.Time{})
+		if got := list.face(); !strings.Contains(got, "- "+strings.Trim(tc.want, "*")+" (") {
+			t.Errorf("in a list: %s", got)
+		}
+		g.Firing = false
+		if got, _, _ := strings.Cut(g.face(), "\n"); got != "**✅ Resolved: x**" {
+			t.Errorf("resolved: %s", got)
+		}
+	}
+	worse := changed(entry{Notice: notice.Notice{Labels: map[string]string{"severity": "warning"}}}, entry{Notice: notice.Notice{Labels: map[string]string{"severity": "critical"}}})
+	if worse != "Now critical." {
+		t.Errorf("%s", worse)
+	}
+}

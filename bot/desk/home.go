@@ -187,25 +187,15 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 	return out, nil
 }
 
-// severities are what senders call a problem, the worst first; what is none of them stands between
-// errors and warnings.
-var severities = []string{"critical", "page", "p1", "emergency", "fatal", "high", "error", "p2", "", "warning", "warn", "medium", "p3", "low", "info", "none", "p4", "p5"}
-
 // worse has silenced problems last, and else the worst first, of those the one that began last.
 func worse(a, b alerts.Problem) int {
-	rank := func(p alerts.Problem) int {
-		if i := slices.Index(severities, strings.ToLower(p.Severity)); i >= 0 {
-			return i
-		}
-		return slices.Index(severities, "")
-	}
 	if a.Quiet.IsZero() != b.Quiet.IsZero() {
 		if a.Quiet.IsZero() {
 			return -1
 		}
 		return 1
 	}
-	return cmp.Or(rank(a)-rank(b), b.Since.Compare(a.Since))
+	return cmp.Or(alerts.Rank(a.Severity)-alerts.Rank(b.Severity), b.Since.Compare(a.Since))
 }
 
 // whyNot says why somebody can't approve a request that others can.
