@@ -8,7 +8,6 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
 	"countersign/agent/workflow"
-	"countersign/approvals/policy"
 	"countersign/bot/threads"
 	"countersign/tools/delegate"
 )
@@ -30,8 +29,7 @@ const onInput = "on"
 // production. many is false where there is only one target.
 func (r Runbooks) where(ctx context.Context, thread chat.ThreadID) (target, shown string, production, many bool) {
 	target, _ = r.Targets.Current(ctx, string(thread)) // what changes something there asks, too
-	_, production = policy.Environment(r.Targets.Rules().File.Targets[target].Labels)
-	return target, "**" + target + "**" + r.Targets.Labels(target), production, len(r.Targets.Machines) > 1
+	return target, "**" + target + "**" + r.Targets.Labels(target), r.Targets.Production(target), len(r.Targets.Machines) > 1
 }
 
 // Workflow finds the call that runs a workflow, and says where, if there are several targets.

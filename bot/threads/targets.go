@@ -103,6 +103,12 @@ func (t Targets) Reach(thread chat.ThreadID, by chat.User, groups []string, hop 
 	return false
 }
 
+// Production reports whether a target's labels say that it is production.
+func (t Targets) Production(target string) bool {
+	_, production := policy.Environment(t.Rules().File.Targets[target].Labels)
+	return production
+}
+
 // Labels are those of a target, in brackets; "" without any.
 func (t Targets) Labels(target string) string {
 	var words []string
