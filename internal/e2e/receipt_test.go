@@ -109,12 +109,12 @@ func TestAComparedReceiptTellsWhatIsGoneAndWhatIsLeft(t *testing.T) {
 		}
 	}
 	config := strings.Replace(plainConfig, "{kind: local, tmux: false, approvers: [oncall]}", sshTarget(s, ", known_hosts: ["+s.KnownHosts+"]"), 1)
-	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("cd " + dir + " && mv a c && rm b && touch -d yesterday d && { sleep 33.25 >/dev/null 2>&1 & }")}}}}).enter(t, config)
+	c := newCrew(t, part{"do", []turn{{text: "I do it.", calls: []call{shell("cd " + dir + " && mv a c && rm -f b && touch -d yesterday d && { sleep 33.25 >/dev/null 2>&1 & }")}}}}).enter(t, config)
 	t.Cleanup(func() { endOn(t, s, c.b) })
 	c.tell("do")
 	eventually(t, "the card", func() bool { return len(c.buttons("approve:")) == 1 }, c.shown)
 	got := c.runs("\nReceipt: ")
-	for _, want := range []string{"deleted a, b", "wrote c, d", "sleep ("} {
+	for _, want := range []string{"deleted " + dir + "/a, " + dir + "/b", "wrote " + dir + "/c, " + dir + "/d", "sleep ("} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it doesn't say %s: %s", want, got)
 		}
