@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
+	"countersign/internal/needstest"
 	"countersign/tools"
 	"countersign/tools/plugin"
 	"countersign/tools/toolstest"
@@ -15,6 +16,7 @@ import (
 
 // N-52: plugins in any language; the one in Go is examples/tools/bash_tool.
 func TestN52PluginsInPythonAndSh(t *testing.T) {
+	needstest.Program(t, "python3", "apt-get install python3")
 	h, err := plugin.New(t.Context(), plugin.Config{
 		Plugins: []plugin.Plugin{
 			{Name: "words", Path: "python/plugin.py"},
