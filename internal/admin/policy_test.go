@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/needstest"
 	"countersign/internal/rules"
 
 	"countersign/approvals"
@@ -218,6 +219,9 @@ policy:
 		{"get_background_status", `{}`},
 	} {
 		t.Run(tt.tool+" "+tt.args, func(t *testing.T) {
+			if tt.tool == "execute_code" {
+				needstest.Program(t, "python3", "apt-get install python3")
+			}
 			args := tt.args
 			if tt.tool == "run_shell" {
 				args = strings.Replace(args, "{", `{"risk":"low","mutation":false,"privesc":false,"why":"the test",`, 1)

@@ -116,6 +116,7 @@ func rehearsing(t *testing.T, config string) (c *chatter, dir string) {
 }
 
 func TestACardSaysWhatARehearsalShowed(t *testing.T) {
+	needstest.Program(t, "curl", "apt-get install curl")
 	t.Parallel()
 	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
 		t.Run(name, func(t *testing.T) {
@@ -180,6 +181,7 @@ func TestACommandThatATerminalReplacesIsNotRehearsed(t *testing.T) {
 
 // A card never waits for its rehearsal, and one that is decided before needs none.
 func TestACardComesBeforeItsRehearsal(t *testing.T) {
+	needstest.Program(t, "ps", "apt-get install procps")
 	t.Parallel()
 	c, _ := rehearsing(t, plainConfig)
 	c.tell("kill") // the first one also tries whether the target can rehearse

@@ -22,6 +22,7 @@ func receipted(t *testing.T, config, extra string, env ...string) (c *chatter, d
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "only root can record")
 	}
+	needstest.ProcessEvents(t)
 	dir = shortDir(t)
 	script := "echo done >" + dir + "/result\n[ ! -d /sys/kernel ] || { " + strings.ReplaceAll(extra, "DIR", dir) + "\n}\n"
 	if err := os.WriteFile(filepath.Join(dir, "work"), []byte(script), 0o600); err != nil {

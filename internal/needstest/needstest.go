@@ -69,6 +69,14 @@ func Missing(t testing.TB, why string) {
 	t.Skip(why)
 }
 
+// ProcessEvents is Missing unless the kernel tells root what processes do: it doesn't in a container.
+func ProcessEvents(t testing.TB) {
+	t.Helper()
+	if at, err := os.Readlink("/proc/self/ns/pid"); err != nil || at != "pid:[4026531836]" { // the first namespace: PROC_PID_INIT_INO
+		Missing(t, "the kernel tells of processes only in its first namespace of them: run this outside of a container")
+	}
+}
+
 // SideBySide has n parallel tests run at once, which is more than there are processors,
 // because they mostly wait: for programs, or for a clock. -parallel still decides. A test
 // program calls it before its tests run.

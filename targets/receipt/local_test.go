@@ -17,6 +17,7 @@ func TestThisMachineRecords(t *testing.T) {
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "only root can record")
 	}
+	needstest.ProcessEvents(t)
 	backendtest.Receipt(t, local.New(local.Options{Notes: t.TempDir()}), true)
 }
 
