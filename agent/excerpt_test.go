@@ -240,6 +240,14 @@ func TestWhatIsSaidOfAnOutputIsTrue(t *testing.T) {
 	}
 }
 
+func TestACommandThatAStopDidNotEndIsSaidToRun(t *testing.T) {
+	const say = "Stop was asked for and Ctrl-C was pressed in pane %1, but the command is still running."
+	r := history.Result{Failed: true, Changed: true, Text: tools.Envelope(time.Now(), map[string]any{"exit_code": nil, "stdout": "", "stderr": "", "state": stateRunning, "notice": say})}
+	if post, _ := runPost(approvals.Action{Kind: approvals.KindShell, Bytes: []byte("x")}, r, false, excerpt{}); post != say {
+		t.Errorf("%q", post)
+	}
+}
+
 // A question for a password is followed by no password in a result, and what waits is said.
 func TestAResultStaysOneWithoutItsSecrets(t *testing.T) {
 	redact := regexp.MustCompile(`(assword: \S|key=\w)\S*`).ReplaceAllString

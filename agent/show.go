@@ -54,6 +54,8 @@ func runPost(a approvals.Action, r history.Result, step bool, out excerpt) (text
 		parts = append(parts, out.said)
 	}
 	switch waits := sayOpen[sh.State]; {
+	case r.Failed && sh.State == stateRunning && sh.Notice != "": // it was to be stopped
+		parts = append(parts, sh.Notice)
 	case r.Unknown:
 		found, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(noteOf(r), unknownText), ". "), "\n[Output truncated ")
 		parts = append(parts, sayOutcomeUnknown("the command")+paragraph(found))
@@ -102,6 +104,7 @@ const (
 	stateInput      = "waiting-input"
 	stateFullscreen = "fullscreen"
 	stateStopped    = "stopped"
+	stateRunning    = "running"
 )
 
 // shellOf is what a result says as that of a command; the zero value if it is none.

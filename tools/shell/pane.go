@@ -245,7 +245,7 @@ func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, o
 	out.event(tools.Info, r.Notice)
 	out.event(tools.Completed, r.State)
 	// If the pane could not be reached, the command may end in any way.
-	return tools.Result{Value: r, Failed: true, Unknown: errors.Is(err, backend.ErrLost), Text: displayText(r.Stdout, r.Stderr, r.Notice),
+	return tools.Result{Value: r, Failed: true, Unknown: err != nil && !errors.Is(err, tmux.ErrGone), Text: displayText(r.Stdout, r.Stderr, r.Notice),
 		Cut: cutAt(r.Stdout, r.Stderr)}, nil
 }
 
