@@ -150,7 +150,7 @@ func (d device) signal(ctx context.Context, name string) {
 	switch {
 	case err != nil || st.group <= 1:
 	case st.group != st.shellPID:
-		_, _ = d.s.run(ctx, "kill", "-"+name, "--", "-"+strconv.Itoa(st.group))
+		_, _ = d.s.run(ctx, append(killer(), "-"+name, "-"+strconv.Itoa(st.group))...)
 	default:
 		_, _ = d.s.run(ctx, "sh", "-c", awaitedScript, "sh", strconv.Itoa(st.shellPID), name)
 	}
@@ -159,9 +159,12 @@ func (d device) signal(ctx context.Context, name string) {
 // killShell kills the shell; the supervisor starts the next one.
 func (d device) killShell(ctx context.Context) {
 	if st, err := d.state(ctx); err == nil && st.shellPID > 1 {
-		_, _ = d.s.run(ctx, "kill", "-KILL", "--", "-"+strconv.Itoa(st.shellPID))
+		_, _ = d.s.run(ctx, append(killer(), "-KILL", "-"+strconv.Itoa(st.shellPID))...)
 	}
 }
+
+// killer is the shell's own kill: the program is in procps, which not every host has.
+func killer() []string { return []string{"sh", "-c", `kill "$@"`, "sh"} }
 
 // awaitedScript signals the newest process group that the shell $1 has started, and
 // only while the shell waits for a child. So ends a pipeline one of whose parts met

@@ -212,7 +212,7 @@ func (s *Server) clientCame(c *conn, session string) {
 // processes that share the server have clients of their own, of which those are ended that nobody's process is the
 // parent of any more. The caller holds setup; see shut.
 func (s *Server) endStrays(ctx context.Context, c *conn, session string, first bool, stray func(pid string) bool) {
-	end := []string{"kill", "--"}
+	end := killer()
 	if s.shared.Load() {
 		end = []string{"sh", "-c", endOrphans, "sh"}
 	}

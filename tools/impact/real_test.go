@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"countersign/approvals"
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
@@ -118,6 +119,7 @@ func TestRealCountStopsAt10000(t *testing.T) {
 }
 
 func TestRealProcesses(t *testing.T) {
+	needstest.Program(t, "ps", "apt-get install procps")
 	_, say := in(t, nil)
 	got := say("kill " + strconv.Itoa(os.Getpid()))
 	wants(t, "kill", got, "would signal 1 process:")

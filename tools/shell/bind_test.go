@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"countersign/approvals"
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
@@ -83,6 +84,7 @@ func TestWhatAScriptLoadsBeyondItsFilesIsSaid(t *testing.T) {
 }
 
 func TestAProgramThatIsTypedLoadsFilesToo(t *testing.T) {
+	needstest.Program(t, "python3", "apt-get install python3")
 	m := onMachine(t)
 	reg := registry(t, shell.NewCode(shell.Config{Target: local.New(local.Options{Dir: m.dir}), Dir: m.dir}, shell.Interpreters{"python": {"python3", "-"}}))
 	code := func() (tools.Plan, error) {
