@@ -601,6 +601,9 @@ func TestWaitingCommandsReturnEarly(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if tt.kind == Fullscreen {
+				needstest.Program(t, "less", "apt-get install less")
+			}
 			p := start(t).pane()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -917,6 +920,7 @@ func TestSendKeys(t *testing.T) {
 }
 
 func TestCapture(t *testing.T) {
+	needstest.Program(t, "less", "apt-get install less")
 	t.Parallel()
 	b := start(t)
 	p := b.pane()
