@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,7 +21,8 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases := []struct{ name, command, recorded, compared string }{
+	type testCase struct{ name, command, recorded, compared string }
+	cases := []testCase{
 		{"writing", "echo more >>a; echo x >new", "w a\nw new", "w a\nw new"},
 		{"a file in its place", "sed -i s/h/j/ a", "w a", "w a"},
 		{"deleting", "rm one/x; rm -r two", "d one/x\nd two", "d one/x\nd two"},
@@ -31,15 +33,21 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 		{"what comes and goes", "echo x >t; rm t; mkdir u; rmdir u", "", ""},
 		{"only looking", "cat a; ls >/dev/null; exec 3<>a", "", ""},
 		{"a process of a process", "(setsid sh -c 'exec setsid sh -c \"echo x >deep\"'); for i in 1 2 3 4 5; do [ -e deep ] || sleep 0.1; done", "w deep", "w deep"},
-		{"names", "touch 'a b' -- '-f' \"$(printf 'new\\nline')\"", "w -f\nw a b\nw new\nline", "w -f\nw a b\nw new\nline"},
+		{"names", "touch 'a b' -- '-f' \"$(printf 'new\\nline')\"", "w -f\nw a b\nw new\nline", "n \nw -f\nw a b\nw new\nline"},
 		{"old times", "touch -d yesterday one/o two/o; mv a two/y", "d a\nw one/o\nw two/o\nw two/y", "d a\nn two\nw one/o"},
+		{"a directory that may be listed and not entered", "chmod 744 one", "a one", "a one"},
+		{"another directory in its place", "mv one uno; mkdir one; echo >one/z", "w one\nw one/z\nw uno", "w one\nw one/z\nw uno"},
+		{"another target of a link", "ln -sfn two link", "w link", "w link"},
+		{"an old file's content in a file", "printf hollo >a; touch -d yesterday a", "w a", "w a"},
+		{"a name of two lines", "rm \"$(printf 'two\nlines')\"", "d two\nlines", "n "},
 		{"nothing", "true", "", ""},
 	}
 	dirs := make([]string, len(cases))
 	for i := range cases {
 		dirs[i] = scratch(t, tgt)
-		sh(t, tgt, backend.Spec{Dir: dirs[i], Shell: "chmod 755 .; mkdir one two; echo hello >a; echo >one/x; echo >two/y"})
+		sh(t, tgt, backend.Spec{Dir: dirs[i], Shell: "chmod 755 .; mkdir one two; echo hello >a; echo >one/x; echo >two/y; ln -s one link"})
 	}
+	sh(t, tgt, backend.Spec{Dir: dirs[slices.IndexFunc(cases, func(c testCase) bool { return c.name == "a name of two lines" })], Shell: "touch \"$(printf 'two\\nlines')\""})
 	sh(t, tgt, backend.Spec{Shell: "sleep 1.1"}) // times of files are counted in seconds first
 	for i, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -79,6 +87,30 @@ func Receipt(t *testing.T, tgt backend.Target, recorded bool) {
 		}
 	})
 	if !recorded {
+		t.Run("the clock was set back", func(t *testing.T) {
+			dir := scratch(t, tgt)
+			sh(t, tgt, backend.Spec{Dir: dir, Shell: "chmod 755 .; sleep 2.1; echo x >new"})
+			w, err := receipt.Prepare(t.Context(), tgt, backend.Environ(caps))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Drop()
+			w.Look(nil)
+			b, _, err := w.Ready(t.Context())
+			at := strings.Fields(b.At)
+			if err != nil || len(at) != 3 {
+				t.Fatal(b.At, err)
+			}
+			now, err := strconv.Atoi(at[0])
+			b.At = fmt.Sprint(now+3600, " ", at[1], " ", at[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := receipt.After(t.Context(), tgt, backend.Environ(caps), b, "", caps.Home, []string{dir})
+			if got := happened(dir, r); err != nil || !strings.Contains(got, "w new") {
+				t.Errorf("%s, %v", got, err)
+			}
+		})
 		return
 	}
 	t.Run("nobody else", func(t *testing.T) {
@@ -138,7 +170,7 @@ func receiptOf(t *testing.T, tgt backend.Target, caps backend.Caps, recorded boo
 		t.Fatal(err)
 	}
 	defer w.Drop()
-	dirs := []string{dir, dir + "/one"}
+	dirs := []string{dir, dir + "/one", dir + "/link"}
 	w.Look(dirs)
 	before, records, err := w.Ready(t.Context())
 	if err != nil || records != recorded {

@@ -33,6 +33,9 @@ sub walk {
 }
 
 my ($sec, $nsec, $ticks, $shell, $home, @dirs) = @ARGV;
+my ($now, undef, $up) = clocks();
+my $ahead = $now - $sec - ($up - $ticks) / 100;
+$sec += int($ahead) - 1 if $ahead < -1; # the clock was set back since
 look();
 names($home, @dirs);
 opendir(my $d, "/proc");
@@ -44,7 +47,7 @@ for my $p (grep { !/[^0-9]/ } readdir $d) {
 }
 print "\nfiles\n";
 walk($_, 12, $sec, $nsec) for "/etc", "/var/spool/cron", "/usr/local/bin", "/usr/local/sbin", "/usr/lib/systemd/system";
-walk($home, 2, $sec, $nsec);
-walk($_, 1, $sec, $nsec) for "/usr/bin", "/usr/sbin", "/boot", "/var/lib/dpkg", "/var/lib/rpm", "/usr/lib/sysimage/rpm", "/lib/apk/db", @dirs;
+walk($_, 2, $sec, $nsec) for real($home);
+walk($_, 1, $sec, $nsec) for "/usr/bin", "/usr/sbin", "/boot", "/var/lib/dpkg", "/var/lib/rpm", "/usr/lib/sysimage/rpm", "/lib/apk/db", real(@dirs);
 print "o\0" if $looked > $most_looked;
 print "\0z\0";

@@ -24,6 +24,15 @@ open($self, "<:unix", "/proc/self/exe") && sysread($self, $elf, 20) == 20 or non
 my $calls = $calls{unpack "x18 S", $elf} || none();
 my ($init, $mark, $byhandle, $statfs, $openat, $read, $close, $statx, $clock) = @$calls;
 
+# The clock of the files' times in seconds and nanoseconds, and that of the processes' in hundredths of a second.
+sub clocks {
+  my ($now, $up) = ("\0" x 16, "\0" x 16);
+  syscall $clock, 5, $now;
+  syscall $clock, 7, $up;
+  my ($whole, $part) = unpack "qq", $up;
+  return (unpack("qq", $now), $whole * 100 + int($part / 1e7));
+}
+
 sub lines {
   open(my $f, "<", $_[0]) or return;
   return <$f>;
@@ -109,13 +118,24 @@ sub look {
   print @out;
 }
 
-# What is in directories: each name with its file's number and size, between slashes. Nobody waits for very many.
+# Directories without the links in their names, as far as they may be entered, each once.
+sub real {
+  my %had;
+  my @real = grep { !$had{$_}++ } map { chdir($_) && readlink("/proc/self/cwd") || $_ } @_;
+  chdir "/";
+  return @real;
+}
+
+# What is in directories: ".", with which directory it is, and each name with its file's number, size and time, between
+# slashes. Nobody waits for very many, and a name of two lines has no row.
 sub names {
   my $most = 2000;
-  for my $dir (@_) {
+  for my $dir (real(@_)) {
     opendir(my $d, $dir) or next;
-    my @names = grep { !/^\.\.?$|\n/ } readdir $d;
-    print "d $dir\t/", map({ my ($number, $size) = (lstat "$dir/$_")[1, 7]; $number ? "$_/$number" . (-d _ ? "" : ".$size") . "/" : () } @names), "\n" if ($most -= @names) >= 0;
+    my ($on, $own) = lstat "$dir/." or next; # it may be listed and not entered
+    my @names = grep { !/^\.\.?$/ } readdir $d;
+    next if ($most -= @names) < 0 || grep { /[\t\n]/ } $dir, @names;
+    print "d $dir\t/./$on:$own/", map({ my ($number, $size, $time) = (lstat "$dir/$_")[1, 7, 9]; $number ? "$_/$number" . (-d _ ? "" : ".$size.$time") . "/" : () } @names), "\n";
   }
 }
 

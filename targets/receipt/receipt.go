@@ -367,9 +367,8 @@ func (s *sheet) named(was State) []Change {
 	}
 	told, listed := map[string]Kind{}, map[string]bool{}
 	for dir, now := range s.state[Listings] {
-		if before, had := was[Listings][dir]; had && !mounted(dir) {
+		if old, names := numbers(was[Listings][dir]), numbers(now); old["."] == names["."] { // else it is another directory
 			listed[dir] = true
-			old, names := numbers(before), numbers(now)
 			for name, number := range names {
 				if old[name] != number {
 					told[path.Join(dir, name)] = Wrote
@@ -391,7 +390,7 @@ func (s *sheet) named(was State) []Change {
 	return out
 }
 
-// numbers are the files' numbers and sizes of a listing, by name.
+// numbers are the files' numbers, sizes and times of a listing, by name.
 func numbers(listing string) map[string]string {
 	out := map[string]string{}
 	for f := strings.Split(listing, "/"); len(f) > 2; f = f[2:] {
@@ -413,6 +412,7 @@ type output struct {
 	buf  bytes.Buffer
 	ends []string
 	over bool
+	cut  bool          // it printed too much, and what came then is missing
 	came chan struct{} // closed when an ending is there; replaced by until
 }
 
@@ -422,7 +422,7 @@ func newOutput(ends ...string) *output { return &output{ends: ends, came: make(c
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.buf.Len()+len(p) <= maxReport {
+	if o.cut = o.cut || o.buf.Len()+len(p) > maxReport; !o.cut {
 		o.buf.Write(p)
 	}
 	if slices.ContainsFunc(o.ends, func(end string) bool { return bytes.HasSuffix(o.buf.Bytes(), []byte(end)) }) {

@@ -45,12 +45,26 @@ func TestAReportIsRead(t *testing.T) {
 // A file's time tells nothing of what is gone, and of what moved only that its attributes changed.
 func TestNamesTellWhatBecameOfADirectory(t *testing.T) {
 	before, after := sheet{state: State{}}, sheet{state: State{}}
-	before.read([]byte("t 1 2 3\nd /w\t/gone/1.5/moved/2.5/same/3.5/grown/4.5/d/5/\nd /mnt\t/below/6.5/\nd /before\t/x/7.1/\nm /\trw\n"))
-	after.read([]byte("d /w\t/new/2.5/same/3.5/grown/4.6/d/5/\nd /mnt\t/above/1.1/\nd /after\t/y/8.1/\nm /\trw\nm /mnt\trw\n\nfiles\n" +
+	before.read([]byte("t 1 2 3\nd /w\t/./1:9/gone/1.5/moved/2.5/same/3.5/grown/4.5/d/5/\nd /mnt\t/./1:8/below/6.5/\nd /link\t/./1:3/b/7.1/\nd /before\t/./1:7/x/7.1/\nm /\trw\n"))
+	after.read([]byte("d /w\t/./1:9/new/2.5/same/3.5/grown/4.6/d/5/\nd /mnt\t/./2:2/above/1.1/\nd /link\t/./1:4/a/7.2/\nd /after\t/./1:6/y/8.1/\nm /\trw\nm /mnt\trw\n\nfiles\n" +
 		"n /w\x00a /w/new\x00a /w/same\x00a /w/grown\x00w /mnt\x00n /elsewhere\x00\x00z\x00"))
 	want := []Change{{"/elsewhere", Names}, {"/w/gone", Deleted}, {"/w/grown", Wrote}, {"/w/moved", Deleted}, {"/w/new", Wrote}, {"/w/same", Attributes}}
 	if r := after.report(before.state); !slices.Equal(r.Changes, want) || len(r.New) != 1 || len(r.Gone)+len(r.Changed) > 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// What is missing in the middle of a report would be another name's end.
+func TestAReportThatIsTooLongIsNone(t *testing.T) {
+	o := newOutput(ending)
+	for _, s := range []string{"\nfiles\nw /a", strings.Repeat("b", maxReport), "c" + ending} {
+		_, _ = o.Write([]byte(s))
+	}
+	o.close()
+	raw, err := o.wait(t.Context())
+	s := sheet{state: State{}}
+	if s.read(raw); err != nil || s.whole {
+		t.Errorf("%v, %+v", err, s)
 	}
 }
 
