@@ -74,7 +74,7 @@ func (w *worker) preview(ctx context.Context, plan tools.Plan, r approvals.Reque
 		defer close(found)
 		p := w.a.look(ctx, plan, r)
 		found <- p
-		if p.Retry && pause(ctx, nil, previewRetry) {
+		if p.Retry && pause(ctx, nil, previewRetry) && w.a.waits(ctx, r.ID()) {
 			if p = w.a.look(ctx, plan, r); !p.Retry {
 				found <- p
 			}
@@ -91,6 +91,16 @@ func (w *worker) preview(ctx context.Context, plan tools.Plan, r approvals.Reque
 	case <-t.C:
 		return preview{later: found, cancel: cancel}
 	}
+}
+
+// waits reports whether nobody has decided on a request, also where another replica's worker would know.
+func (a *Agent) waits(ctx context.Context, id approvals.ID) (waits bool) {
+	err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
+		rec, ok := (approvals.Ledger{}).Get(tx, id)
+		waits = ok && rec.State == approvals.Pending
+		return nil
+	})
+	return waits && err == nil
 }
 
 // look finds out what a plan would do. Only a plan that notes its way back promises one.

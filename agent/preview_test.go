@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/store"
 )
 
 // A target that was busy is asked once more what an action would do, while nobody has decided.
@@ -24,6 +26,8 @@ func TestAPreviewIsTriedOnceMore(t *testing.T) {
 		{"but not a third time", []approvals.Preview{late, late, better}, "", 2, "didn't answer in time"},
 		{"not where the answer is for good", []approvals.Preview{{Evidence: approvals.UnknownEffect, Text: "couldn't rehearse it (off)"}, better}, "", 1, "off"},
 		{"not what is decided", []approvals.Preview{late, better}, "deny", 1, ""},
+		{"not what is edited, whose new card has its own", []approvals.Preview{late, better}, "edit", 2, "creates x"},
+		{"not what another replica's worker heard the decision of", []approvals.Preview{late, better}, "elsewhere", 1, ""},
 		{"not what is stopped", []approvals.Preview{late, better}, "stop", 1, ""},
 	} {
 		run(t, tc.rule, script("touch x"), func(t *testing.T, w *world) {
@@ -35,6 +39,16 @@ func TestAPreviewIsTriedOnceMore(t *testing.T) {
 			switch tc.press {
 			case "stop":
 				w.say("stop")
+			case "edit":
+				w.pressWith("edit", "alice", "touch y")
+			case "elsewhere":
+				if err := w.db.Update(t.Context(), func(tx store.Tx) error {
+					id := (approvals.Ledger{}).OpenIn(tx, "web:1")[0].ID
+					w.gate.Cancel(tx, id, chat.User{ID: "web:alice", Name: "alice"}, "elsewhere")
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
 			case "deny":
 				w.press("deny")
 			}

@@ -387,6 +387,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if s.kind != stepWait || s.ask.Approval != e.Approval {
 			return nil // somebody said stop before the edit arrived
 		}
+		w.a.previews.end(e.Approval)
 		e.Shown = w.a.cfg.Redact(e.Text)
 		all := add(history.Entry{Kind: history.KindEdited, Edited: &e, Scope: s.scope()})
 		for _, r := range w.dropped(s, e) {
