@@ -45,6 +45,7 @@ func eraseThread(tx store.Tx, thread chat.ThreadID) {
 	for _, id := range history.Erase(tx, thread) {
 		(approvals.Ledger{}).Erase(tx, id)
 	}
+	gate.ForgetAnswers(tx, thread)
 	web.EraseThread(tx, thread)
 }
 
@@ -115,6 +116,7 @@ func (f Forget) Run(ctx context.Context, db store.DB) (Forgotten, error) {
 				cards[r.CardKey()], cards["trial/"+string(id)] = gate.Decided(tx, r), card.Trial(r)
 			}
 		}
+		gate.ForgetAnswers(tx, thread)
 		web.ForgetInThread(tx, thread, f.Person, cards)
 		return Forgotten{Messages: n, Threads: min(n, 1)}
 	})

@@ -81,12 +81,13 @@ func Has(name string) string {
 	return name + " has"
 }
 
-// Unnamed is a text of the bot without a person's name, where it begins a sentence or follows by, for, from or of.
+// Unnamed is a text of the bot without a person's name, where it begins a sentence or a part of one, is bold, or follows
+// by, for, from or of.
 func Unnamed(text, name string) string {
 	if name == "" {
 		return text
 	}
-	return regexp.MustCompile(`(^|[.\n] ?|\b(?:by|for|from|of) )`+regexp.QuoteMeta(name)+`([:., ]|$)`).ReplaceAllString(text, "${1}somebody${2}")
+	return regexp.MustCompile(`(^|[.\n] ?|[:,(] |\*\*|\b(?:by|for|from|of) )`+regexp.QuoteMeta(name)+`('s |[:., )]|\*\*|$)`).ReplaceAllString(text, "${1}somebody${2}")
 }
 
 // File is a text file that came with a message, or that goes with a post.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"countersign/adapters/chat"
@@ -69,8 +70,11 @@ func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID, cards ma
 			changed = true
 		}
 		if m.From.Bot {
-			text := chat.Unnamed(m.Text, name)
-			m.Text, changed = text, changed || text != m.Text
+			text, files := chat.Unnamed(m.Text, name), len(m.Files)
+			m.Files = slices.DeleteFunc(m.Files, func(f chat.File) bool { // drafts and archives of the conversation repeat it
+				return strings.Contains(f.Text, name) || bytes.HasPrefix(f.Data, []byte("PK"))
+			})
+			m.Text, changed = text, changed || text != m.Text || len(m.Files) < files
 		}
 		if c, ok := cards[m.Key]; ok && m.Card != nil {
 			m.Card, changed = &c, true

@@ -93,10 +93,19 @@ func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages 
 			messages++
 		}
 		if d := e.Decision; d != nil && d.By == string(who) && d.ByName+d.Reason != "" {
+			name = cmp.Or(d.ByName, name)
 			said[d.Call], d.ByName, d.Reason, changed = d.Reason, "", "", true
 		}
 		if r := e.Result; r != nil && said[r.Call] != "" {
 			r.Text, r.Why, changed = without(r.Text, said[r.Call]), without(r.Why, said[r.Call]), true
+		}
+		unname := func(text *string) { // what the bot said of them
+			was := *text
+			*text = chat.Unnamed(was, name)
+			changed = changed || *text != was
+		}
+		if r := e.Result; r != nil && (r.Skipped || r.Refused) {
+			unname(&r.Text)
 		}
 		if s := e.Step; s != nil && theirs(&s.By) && s.Text != Removed {
 			s.Text, changed = Removed, true
@@ -109,8 +118,9 @@ func ForgetPerson(tx store.Tx, thread chat.ThreadID, who chat.UserID) (messages 
 		case e.Pen != nil:
 			theirs(&e.Pen.By)
 		case e.Note != nil: // that they had the keyboard
-			text := chat.Unnamed(e.Note.Text, name)
-			e.Note.Text, changed = text, changed || text != e.Note.Text
+			unname(&e.Note.Text)
+		case e.End != nil:
+			unname(&e.End.Text)
 		}
 		if changed {
 			some, e.Tokens = true, 0

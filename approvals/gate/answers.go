@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -56,6 +57,17 @@ func Prune(tx store.Tx, before time.Time, limit int) int {
 		tx.Delete(store.Key(append([]any{"approval-answer"}, r.Parts...)...))
 		return true
 	})
+}
+
+// ForgetAnswers deletes the answers of a conversation, whose cards name people.
+func ForgetAnswers(tx store.Tx, thread chat.ThreadID) {
+	var keys [][]byte
+	for k := range tx.Scan(store.Prefix("approval-answer", string(thread))) {
+		keys = append(keys, bytes.Clone(k))
+	}
+	for _, k := range keys {
+		tx.Delete(k)
+	}
 }
 
 // answerOnce runs act for an interaction and stores the answer. A redelivery gets the
