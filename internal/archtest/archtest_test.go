@@ -149,7 +149,7 @@ var inside = map[string]string{
 	"bot/stream":   "approvals/audit bot/courier internal/redact store",
 	"bot/oneshot":  "adapters/chat approvals approvals/card approvals/gate store tools",
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
-	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
+	"bot/threads":  "adapters/chat agent agent/history agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config internal/failpoint approvals/secretfile signer/client signer/wire store targets/backend targets/backend/approved targets/backend/door targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/shell/named tools/terminal",
 
