@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,6 +69,7 @@ func withFiles(t *testing.T, n int, do func()) {
 	few := limit
 	few.Cur = 256
 	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few))
+	runtime.GC() // else it may close a forgotten file meanwhile
 	var held []*os.File
 	defer func() {
 		for _, f := range held {

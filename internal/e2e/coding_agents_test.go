@@ -13,9 +13,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -290,6 +292,22 @@ func (a codingAgent) run(t *testing.T, bin string, b *bot, s *scriptedModel, m a
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // what it started may still write there
+		for range 250 {
+			left := false
+			all, _ := filepath.Glob("/proc/[0-9]*/environ")
+			for _, name := range all {
+				if env, err := os.ReadFile(name); err == nil && strings.Contains(string(env), "HOME="+home+"\x00") {
+					pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+					_, left = syscall.Kill(pid, syscall.SIGKILL), true
+				}
+			}
+			if !left {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "SHELL=/bin/bash", "TERM=xterm", "XDG_CONFIG_HOME=" + filepath.Join(home, ".config")}, a.env(s)...)
 	if hooked {
 		login := exec.CommandContext(t.Context(), binary, "login", b.link(t, "alice"))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,9 +160,10 @@ func TestSender(t *testing.T) {
 		net.wantSent(t, "t/log/1=log@ #1", "t/reply=answer@ #1", "t/log/1=log@ #2")
 	})
 	bubble(t, "an edit that waits is overtaken, and replaced by a newer one", func(t *testing.T, db *mem.DB, net *network) {
-		busy := true
+		var busy atomic.Bool
+		busy.Store(true)
 		net.reply = func(_ context.Context, row outbox.Row) (string, error) {
-			if row.Ref != "" && busy {
+			if row.Ref != "" && busy.Load() {
 				return "", errNetwork
 			}
 			return "msg-" + row.Key, nil
@@ -177,7 +179,7 @@ func TestSender(t *testing.T) {
 			synctest.Wait()
 		}
 		net.wantSent(t, "t/card=asks@ #1", "t/card=runs@msg-card #1", "t/answer=a@ #1", "t/card=ended@msg-card #1", "t/more=b@ #1")
-		busy = false
+		busy.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		net.wantSent(t, "t/card=asks@ #1", "t/card=runs@msg-card #1", "t/answer=a@ #1", "t/card=ended@msg-card #1", "t/more=b@ #1", "t/card=ended@msg-card #2")
@@ -210,13 +212,14 @@ func TestSender(t *testing.T) {
 	})
 	bubble(t, "rows that join are sent together, once", func(t *testing.T, db *mem.DB, net *network) {
 		var together [][]string
-		busy := true
+		var busy atomic.Bool
+		busy.Store(true)
 		net.reply = func(_ context.Context, row outbox.Row) (string, error) {
 			all := []string{row.Key}
 			for _, j := range row.Joined {
 				all = append(all, j.Key)
 			}
-			if together = append(together, all); busy && row.Key != "answer" {
+			if together = append(together, all); busy.Load() && row.Key != "answer" {
 				return "", errNetwork
 			}
 			return "msg", nil
@@ -231,7 +234,7 @@ func TestSender(t *testing.T) {
 			s.Wake("t")
 			synctest.Wait()
 		}
-		busy = false
+		busy.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		want := [][]string{{"log 1"}, {"answer"}, {"log 1", "log 2", "log 3"}}
