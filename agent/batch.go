@@ -185,7 +185,7 @@ func (w *worker) planBatch(ctx context.Context, s step, calls []string) (tools.P
 	}
 	by, groups := w.proposer(s)
 	p, err := w.a.cfg.Tools.Plan(ctx, tools.Call{
-		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(), Name: plan.Name, Args: raw,
+		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(), Target: w.place(s.turn), Name: plan.Name, Args: raw,
 	})
 	if !claimed {
 		p.Claim = approvals.Claim{}

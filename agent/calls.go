@@ -27,8 +27,16 @@ import (
 	"countersign/tools/truncate"
 )
 
-const unknownText = "the outcome of this call is unknown: contact was lost while it ran, so it may or may not have happened. " +
-	"It is not run again by itself; propose a read-only check of its effect first"
+const unknownText = "the outcome of this call is unknown: it may or may not have happened. It is not run again by itself; propose a read-only check of its effect first"
+
+// unknownOf is what the model reads of a call whose outcome nobody knows: why, the tool's own sentence, and found, what
+// its target remembers, come if there are any.
+func unknownOf(why, found string) string {
+	if why != "" {
+		why += " So "
+	}
+	return tools.ErrorText(tools.Failed("%s", join(why+unknownText, found)))
+}
 
 func skipped(c llm.Call, text string) history.Result {
 	return history.Result{Call: c.ID, Tool: c.Name, Same: sameRaw(c.Name, c.Args), Text: text, Skipped: true, Failed: true}
@@ -82,7 +90,7 @@ func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 func (w *worker) planCall(ctx context.Context, s step, approved bool) (tools.Plan, error) {
 	by, groups := w.proposer(s)
 	c := tools.Call{
-		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(),
+		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(), Target: w.place(s.turn),
 		Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Direct: s.turn.reply != nil && s.turn.reply.Direct,
 		Approved: approved, Alone: s.own() && !s.turn.reply.Claimed && s.caller().Way != approvals.WayMCP, // an agent looks at its terminal
 	}
@@ -454,11 +462,11 @@ func (w *worker) resume(ctx context.Context, s step) error {
 		return err
 	}
 	if !ok || !s.intent.Noted {
-		return w.unknown(ctx, s)
+		return w.unknown(ctx, s, "")
 	}
 	by, groups := w.proposer(s)
 	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent()}
-	unstarted, unknown := false, false
+	unstarted, unknown, why := false, false, ""
 	r, did := w.perform(ctx, s.call, rec.Action, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		ctx, sink, done := untilFound(ctx, s.stop != nil, sink)
 		defer done()
@@ -468,6 +476,7 @@ func (w *worker) resume(ctx context.Context, s step) error {
 		unstarted = known && e.NotStarted
 		unknown = err == nil && res.Unknown || err != nil && !known // a stop, for example, before the target answered
 		if unknown {
+			why = w.a.cfg.Redact(firstLine(res.Why))
 			return tools.Result{}, cmp.Or(err, errOutcomeUnknown)
 		}
 		return res, err
@@ -482,7 +491,7 @@ func (w *worker) resume(ctx context.Context, s step) error {
 		}}
 		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Unstarted(tx, id) }, e)
 	case unknown:
-		return w.unknown(ctx, s)
+		return w.unknown(ctx, s, why)
 	}
 	return w.recordChange(ctx, s, id, rec.Action, r, did)
 }
@@ -609,7 +618,8 @@ func (w *worker) perform(
 		}
 	case res.Unknown:
 		r.Unknown, r.Failed = true, true
-		r.Text = tools.ErrorText(tools.Failed("%s", join(unknownText, w.evidence(ctx, c.ID))))
+		r.Why = w.a.cfg.Redact(firstLine(res.Why))
+		r.Text = unknownOf(r.Why, w.evidence(ctx, c.ID))
 		r.Outcome = hash(r.Text)
 	default:
 		r.Failed, r.Signal, r.Why = res.Failed, res.Signal, res.Why
@@ -829,10 +839,11 @@ func (w *worker) sameOf(ctx context.Context, s step) string {
 
 // unknown closes a call whose outcome nobody knows: the bot, or its connection to the
 // machine, was gone when it ended.
-func (w *worker) unknown(ctx context.Context, s step) error {
+// why says so as the tool does; "" if no tool was asked.
+func (w *worker) unknown(ctx context.Context, s step, why string) error {
 	found := w.evidence(ctx, s.call.ID)
 	r := history.Result{
-		Call: s.call.ID, Tool: s.call.Name, Text: tools.ErrorText(tools.Failed("%s", join(unknownText, found))),
+		Call: s.call.ID, Tool: s.call.Name, Text: unknownOf(why, found), Why: why,
 		Unknown: true, Failed: true, Changed: true,
 	}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
@@ -841,7 +852,7 @@ func (w *worker) unknown(ctx context.Context, s step) error {
 		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 			Key:  "unknown/" + s.call.ID,
-			Text: sayOutcomeUnknown("a command") + paragraph(found),
+			Text: sayOutcomeUnknown(why) + paragraph(found),
 		})
 	}, resultOf(s, r))
 }

@@ -22,6 +22,16 @@ func (s step) agent() string {
 	return s.turn.begin.Name
 }
 
+// place is the target of a turn's calls that name none: that of the workflow around it; "" is where the thread works.
+func (w *worker) place(t *turn) string {
+	for ; t != nil && t.begin != nil; t = w.state.turnOf(t.scope) {
+		if t.begin.Target != "" {
+			return t.begin.Target
+		}
+	}
+	return ""
+}
+
 // caller is the program that asked for the step's call on a person's behalf.
 func (s step) caller() approvals.Caller {
 	if s.turn == nil || s.turn.begin != nil || s.turn.reply == nil {
@@ -54,7 +64,7 @@ func (w *worker) beginNested(s step, plan tools.Plan) history.Entry {
 	n := plan.Nested
 	return history.Entry{Kind: history.KindBegin, Scope: s.call.ID, Begin: &history.Begin{
 		Call: s.call.ID, Kind: history.NestedKind(n.Kind), Name: n.Name, Task: w.a.cfg.Redact(n.Task),
-		Inputs: n.Inputs, Source: n.Source, Steps: n.Steps, Tokens: n.Tokens,
+		Inputs: n.Inputs, Source: n.Source, Target: n.Target, Steps: n.Steps, Tokens: n.Tokens,
 	}}
 }
 

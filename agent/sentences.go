@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -129,10 +130,11 @@ func sayStopped(who string, maybe bool) string {
 	return s
 }
 
-// sayOutcomeUnknown says that nobody knows what became of a command.
-func sayOutcomeUnknown(what string) string {
-	return "The connection dropped while " + what + " ran: **it may or may not have happened, and I won't run it again on my own.** " +
-		"I'll check its effect with a read-only command. `sessions` shows how to look yourself."
+// sayOutcomeUnknown says that nobody knows what became of a command. why is the tool's sentence of how contact was lost,
+// if it has one.
+func sayOutcomeUnknown(why string) string {
+	return cmp.Or(why, "Contact with the command was lost.") + " **It may or may not have happened, and I won't run it again on my own.** " +
+		"`sessions` shows how to look yourself."
 }
 
 // sayEditRefused says that a person's edit cannot be asked for.

@@ -57,8 +57,9 @@ func runPost(a approvals.Action, r history.Result, step bool, out excerpt) (text
 	case r.Failed && sh.State == stateRunning && sh.Notice != "": // it was to be stopped
 		parts = append(parts, sh.Notice)
 	case r.Unknown:
-		found, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(noteOf(r), unknownText), ". "), "\n[Output truncated ")
-		parts = append(parts, sayOutcomeUnknown("the command")+paragraph(found))
+		_, found, _ := strings.Cut(noteOf(r), unknownText)
+		found, _, _ = strings.Cut(strings.TrimPrefix(found, ". "), "\n[Output truncated ")
+		parts = append(parts, sayOutcomeUnknown(r.Why)+paragraph(found))
 	case waits != "":
 		parts = append(parts, waits)
 	case sh.Notice != "" && (sh.ExitCode != nil || sh.State == stateStopped):

@@ -823,7 +823,7 @@ func (w *worker) stopped(ctx context.Context, s step) error {
 		r := history.Result{Call: c.ID, Tool: c.Name, Skipped: true, Text: tools.ErrorText(tools.Failed("stopped by %s before it ran", s.stop.From.Name))}
 		if c.intent {
 			r.Unknown, r.Skipped = true, false
-			r.Text = tools.ErrorText(tools.Failed("%s", unknownText))
+			r.Text = unknownOf("", "")
 			maybe = true
 		}
 		entries = append(entries, history.Entry{Kind: history.KindResult, Scope: c.scope, Result: &r})

@@ -51,6 +51,7 @@ type Call struct {
 	By     string   // the user whose turn it is
 	Groups []string // the user's groups, according to the chat network, when they wrote
 	Agent  string   // the sub-agent that makes the call; "" for the thread's own agent
+	Target string   // where it goes if Args name no target; "" is where the thread works
 	Name   string
 	Args   json.RawMessage
 	// Direct means that a person or the bot itself makes the call, not a model.
@@ -131,9 +132,9 @@ type Nested struct {
 	Task string // of a sub-agent
 	// Steps and Tokens bound a sub-agent; 0 means only the turn's limits apply.
 	Steps, Tokens int
-	// Inputs are a workflow's validated inputs, and Source is its text.
-	Inputs map[string]string
-	Source string
+	// Inputs are a workflow's validated inputs, and Source is its text. Target is where its steps go that name none.
+	Inputs         map[string]string
+	Source, Target string
 }
 
 // Planned returns a plan. do runs at most once for each permit.
@@ -168,7 +169,7 @@ type Result struct {
 	// suppression of repeated failures.
 	Failed bool
 	// Why says in a few words how it failed, for the card ("exit code 3"); "" if Value tells, or the first line of an
-	// error.
+	// error. With Unknown it is a sentence that says how contact was lost.
 	Why string
 	// Signal is the signal that ended the program, such as "KILL"; "" if it exited.
 	Signal string

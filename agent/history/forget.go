@@ -159,17 +159,3 @@ func Waits(tx store.Tx, thread chat.ThreadID) (waits bool, asked []approvals.ID)
 	}
 	return waits, requests(entries)
 }
-
-// Runs reports whether nested work of a kind has begun in a thread's turn that hasn't ended.
-func Runs(tx store.Tx, thread chat.ThreadID, kind NestedKind) bool {
-	call := ""
-	for _, e := range Load(tx, thread) {
-		switch {
-		case e.Begin != nil && e.Begin.Kind == kind:
-			call = e.Begin.Call
-		case e.Result != nil && e.Result.Call == call, e.End != nil && e.Scope == "":
-			call = ""
-		}
-	}
-	return call != ""
-}

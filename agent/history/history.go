@@ -256,6 +256,8 @@ type Begin struct {
 	// start, so that later changes do not affect it.
 	Inputs map[string]string `json:"inputs,omitempty"`
 	Source string            `json:"source,omitempty"`
+	// Target is where the workflow's steps go that name none: people were told. "" is where the thread works.
+	Target string `json:"target,omitempty"`
 }
 
 // NestedKind is the kind of nested work.

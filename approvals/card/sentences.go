@@ -33,7 +33,7 @@ const (
 	sayExpired      = "Expired: nobody decided in time. It didn't run."
 	sayLateStart    = "expired: it didn't start within %s. It didn't run."
 	sayWithdrawn    = "Withdrawn by %s%s"
-	sayUnknown      = "outcome unknown. The connection dropped while this ran. Check the result before running it again."
+	sayUnknown      = "outcome unknown. Contact was lost while this ran. Check the result before running it again."
 	sayStepUnknown  = "outcome unknown: check the result before running it again"
 	sayStepsDone    = "%d of %d done"
 	sayStepFailed   = "step %d of %d failed"

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/agent"
-	"countersign/agent/history"
 	"countersign/agent/role"
 	"countersign/agent/workflow"
 	"countersign/alerts"
@@ -508,28 +506,5 @@ func TestAPlanRunsWhileItsStepsDo(t *testing.T) {
 	change(func(tx store.Tx) { l.Finish(tx, "step", approvals.Outcome{OK: true}, now) })
 	if got := home(); got != "ran plan" {
 		t.Errorf("afterwards: %q", got)
-	}
-}
-
-// Where a runbook runs was said when it began, so nobody moves its thread while it runs.
-func TestARunningRunbookKeepsItsTarget(t *testing.T) {
-	x := Targets{Targets: targets(t), Tools: all{}}
-	add := func(e history.Entry) {
-		t.Helper()
-		if err := x.DB.Update(t.Context(), func(tx store.Tx) error { history.Append(tx, "web:1", e); return nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	add(history.Entry{Kind: history.KindBegin, Begin: &history.Begin{Call: "w", Kind: history.NestedWorkflow, Name: "disk-full"}})
-	add(history.Entry{Kind: history.KindEnd, Scope: "w", End: &history.End{Reason: history.EndDone}})
-	if got, err := x.Use(t.Context(), "web:1", alice, nil, "db"); err != nil || !strings.Contains(got, "A runbook is running") {
-		t.Errorf("use: %q, %v", got, err)
-	}
-	if _, why := x.Exec(t.Context(), "web:1", alice, nil, agent.Command{Target: "db", Text: "id"}); !strings.Contains(why, "a runbook is running") {
-		t.Errorf("exec: %q", why)
-	}
-	add(history.Entry{Kind: history.KindResult, Result: &history.Result{Call: "w"}})
-	if got, err := x.Use(t.Context(), "web:1", alice, nil, "db"); err != nil || !strings.Contains(got, "now works on") {
-		t.Errorf("afterwards: %q, %v", got, err)
 	}
 }

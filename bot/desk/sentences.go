@@ -166,9 +166,6 @@ func sayRunsOn(name, target, where string) string {
 	return "`" + name + "` would run on " + where + ". To start it there, add `on=" + target + "`. For another target, say `use NAME` first."
 }
 
-// sayRunbookRuns refuses another target: it was said where the runbook runs.
-const sayRunbookRuns = "A runbook is running in this thread, so its target stays. Say `stop` first, or `use` when it's done."
-
 // sayNotChosen says that a target didn't become the thread's own, so nothing ran there.
 func sayNotChosen(target string, err error) string {
 	return fmt.Sprintf("I can't go to %s now (%v), so nothing ran. Try again.", target, err)

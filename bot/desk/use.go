@@ -3,7 +3,6 @@ package desk
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -34,11 +33,7 @@ func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, gr
 	if why := t.MayUse(string(thread), by, groups, target); why != "" {
 		return strings.ToUpper(why[:1]) + why[1:] + ".", nil
 	}
-	err = t.Choose(ctx, thread, target, by.ID)
-	switch {
-	case errors.Is(err, threads.ErrRunbook):
-		return sayRunbookRuns, nil
-	case err != nil:
+	if err := t.Choose(ctx, thread, target, by.ID); err != nil {
 		return "", err
 	}
 	text := sayNow(target, t.Labels(target))

@@ -67,7 +67,7 @@ func (r Runbooks) Workflow(ctx context.Context, thread chat.ThreadID, name strin
 	if many && on == "" {
 		said = sayRunning(name, where)
 	}
-	args, err := json.Marshal(map[string]any{"name": name, "inputs": raw})
+	args, err := json.Marshal(map[string]any{"name": name, "inputs": raw, "target": target})
 	if err != nil {
 		return llm.Call{}, sayInputsUnwritten
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/agent/history"
 	"countersign/approvals"
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
@@ -63,15 +62,9 @@ func (t Targets) Current(ctx context.Context, thread string) (string, error) {
 	return t.Default, nil
 }
 
-// ErrRunbook says that a thread keeps its target for now: people were told where its runbook runs.
-var ErrRunbook = errors.New("a runbook is running in this thread")
-
-// Choose makes a target the thread's own. It fails with [ErrRunbook] while one runs there.
+// Choose makes a target the thread's own.
 func (t Targets) Choose(ctx context.Context, thread chat.ThreadID, target string, by chat.UserID) error {
 	return t.DB.Update(ctx, func(tx store.Tx) error {
-		if history.Runs(tx, thread, history.NestedWorkflow) {
-			return ErrRunbook
-		}
 		Choose(tx, thread, target, string(by))
 		return nil
 	})

@@ -731,7 +731,9 @@ func TestTargets(t *testing.T) {
 		s.Kill()
 		k.say("alice", "stop")
 		eventually(t, "the turn ends", func() bool { return strings.Contains(k.page(), "Stopped by alice.") }, k.detail)
-		has(t, "the thread", k.page(), "outcome unknown. The connection dropped while this ran.", "it may or may not have happened")
+		has(t, "the thread", k.page(), "outcome unknown. Contact was lost while this ran.", "Stop was asked for", "could not be interrupted",
+			"may or may not have happened")
+		lacks(t, "the thread", k.page(), "I'll check")
 		s.Restart()
 		eventually(t, "the host is used again", func() bool {
 			_, approve, mark := k.ask("alice", "run_shell", command("touch back"))

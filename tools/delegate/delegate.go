@@ -91,6 +91,8 @@ type Config struct {
 	Agents []Agent
 	// Workflows may be nil: then there is no run_workflow.
 	Workflows Workflows
+	// Current returns the target that a thread works on; required with Workflows.
+	Current func(ctx context.Context, thread string) (string, error)
 	// Plan plans a call of a workflow; required with Workflows.
 	Plan plan.Planner
 	// Free reports whether a planned call would run without approval, as things are now. Such calls
@@ -186,7 +188,8 @@ func workflowSchema(names []string) json.RawMessage {
 	return tools.MustSchema(map[string]any{
 		"type": "object", "additionalProperties": false, "required": []string{"name"},
 		"properties": map[string]any{
-			"name": tools.Property{Type: "string", Enum: names, Description: "Workflow name."},
+			"name":   tools.Property{Type: "string", Enum: names, Description: "Workflow name."},
+			"target": tools.Property{Type: "string", Description: "Machine of the steps that name none. Default: the thread's."},
 			"inputs": map[string]any{
 				"type": "object", "description": "Inputs by name.",
 				"default": map[string]any{}, "maxProperties": maxInputs,
@@ -208,6 +211,7 @@ func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var a struct {
 		Name   string          `json:"name"`
 		Inputs json.RawMessage `json:"inputs"`
+		Target string          `json:"target"`
 	}
 	if err := json.Unmarshal(c.Args, &a); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
@@ -218,6 +222,11 @@ func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	inputs, source, calls, err := t.cfg.Workflows.Inputs(a.Name, a.Inputs)
 	if err != nil {
 		return tools.Plan{}, tools.Invalid("the workflow %s cannot begin: %s", tools.Quote(a.Name), strings.TrimSuffix(err.Error(), "."))
+	}
+	if c.Target = a.Target; c.Target == "" {
+		if c.Target, err = t.cfg.Current(ctx, c.Thread); err != nil {
+			return tools.Plan{}, fmt.Errorf("the thread's target is not known: %w", err)
+		}
 	}
 	steps, level, err := t.planSteps(ctx, c, calls)
 	if err != nil {
@@ -236,7 +245,7 @@ func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	p := tools.Planned(act, approvals.Claim{}, needsConversation(WorkflowTool))
 	p.Level = level
-	p.Nested = &tools.Nested{Kind: KindWorkflow, Name: a.Name, Inputs: inputs, Source: source}
+	p.Nested = &tools.Nested{Kind: KindWorkflow, Name: a.Name, Inputs: inputs, Source: source, Target: c.Target}
 	return p, nil
 }
 
@@ -254,7 +263,7 @@ func (t workflow) planSteps(ctx context.Context, c tools.Call, calls []Step) ([]
 		if len(out) == plan.MaxSteps {
 			break
 		}
-		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Name: s.Tool, Args: s.Args}
+		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Target: c.Target, Name: s.Tool, Args: s.Args}
 		p, err := t.cfg.Plan(ctx, call)
 		if ctx.Err() != nil {
 			return nil, 0, tools.Failed("the workflow could not be planned: %w", context.Cause(ctx))

@@ -1,6 +1,7 @@
 package delegate_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,7 +77,7 @@ func shell(_ context.Context, c tools.Call) (tools.Plan, error) {
 	case strings.HasPrefix(a.Command, "edit"):
 		return tools.Plan{}, tools.Failed("the file is not there")
 	}
-	p := tools.Planned(approvals.Action{Tool: c.Name, Kind: approvals.KindShell, Target: "web-1", Bytes: []byte(a.Command), Shell: "bash"}, approvals.Claim{}, nil)
+	p := tools.Planned(approvals.Action{Tool: c.Name, Kind: approvals.KindShell, Target: cmp.Or(c.Target, "web-1"), Bytes: []byte(a.Command), Shell: "bash"}, approvals.Claim{}, nil)
 	p.Level = risk.Read
 	if strings.HasPrefix(a.Command, "rm") {
 		p.Level = risk.High
@@ -97,7 +98,7 @@ func run(commands ...string) (out []delegate.Step) {
 }
 
 func workflows(l library) tools.Tool {
-	return delegate.New(delegate.Config{Workflows: l, Plan: shell, Free: looks})[0]
+	return delegate.New(delegate.Config{Workflows: l, Current: here, Plan: shell, Free: looks})[0]
 }
 
 func TestToolsKeepTheirPromises(t *testing.T) {
@@ -108,8 +109,8 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 	for name, l := range map[string]library{"workflow without steps": {source: "a"}, "workflow with steps": {source: "a", calls: run("touch a", "df", "touch b")}} {
 		t.Run(name, func(t *testing.T) {
 			toolstest.Check(t, workflows(l), nil, toolstest.Case{
-				Name: "inputs", Args: `{"name":"clean","inputs":{"dir":"/srv","days":3,"force":true}}`,
-				Other: map[string]string{"name": `"look"`, "inputs": `{"dir":"/var","days":3,"force":true}`},
+				Name: "inputs", Args: `{"name":"clean","inputs":{"dir":"/srv","days":3,"force":true},"target":"web-1"}`,
+				Other: map[string]string{"name": `"look"`, "target": `"local"`, "inputs": `{"dir":"/var","days":3,"force":true}`},
 			})
 		})
 	}
@@ -231,7 +232,7 @@ func TestWhatASubAgentIsTold(t *testing.T) {
 }
 
 func TestWithoutAConversationBothSaySo(t *testing.T) {
-	all := delegate.New(delegate.Config{Agents: []delegate.Agent{{ID: "dba"}}, Workflows: library{calls: run("touch a")}, Plan: shell})
+	all := delegate.New(delegate.Config{Agents: []delegate.Agent{{ID: "dba"}}, Workflows: library{calls: run("touch a")}, Current: here, Plan: shell})
 	reg, err := tools.NewRegistry(time.Now, all...)
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +246,7 @@ func TestWithoutAConversationBothSaySo(t *testing.T) {
 }
 
 func TestNestedWorkGoesOneLevelDeep(t *testing.T) {
-	all := delegate.New(delegate.Config{Agents: []delegate.Agent{{ID: "dba"}}, Workflows: library{}, Plan: shell})
+	all := delegate.New(delegate.Config{Agents: []delegate.Agent{{ID: "dba"}}, Workflows: library{}, Current: here, Plan: shell})
 	for _, tool := range all {
 		name := tool.Spec().Name
 		if !delegate.IsNested(name) {
@@ -434,7 +435,7 @@ func (h *house) update(fn func(tx store.Tx)) {
 // approve takes run_workflow through its card, to the moment when its work begins.
 func (h *house) approve(free func(context.Context, tools.Call, tools.Plan) bool, commands ...string) approvals.Record {
 	h.t.Helper()
-	tool := delegate.New(delegate.Config{Workflows: library{calls: run(commands...)}, Plan: shell, Free: free})[0]
+	tool := delegate.New(delegate.Config{Workflows: library{calls: run(commands...)}, Current: here, Plan: shell, Free: free})[0]
 	p, err := tool.Plan(h.t.Context(), tools.Call{ID: "c", Args: json.RawMessage(`{"name":"clean"}`)})
 	if err != nil {
 		h.t.Fatal(err)
@@ -487,3 +488,6 @@ func TestTheStepsOfAnApprovedWorkflowRunWithoutAnotherCard(t *testing.T) {
 		})
 	}
 }
+
+// here is where every thread works.
+func here(context.Context, string) (string, error) { return "web-1", nil }

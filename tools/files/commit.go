@@ -184,8 +184,9 @@ func failure(c change, err error) (tools.Result, error) {
 		return tools.Result{}, tools.Failed("%s was not changed: it or its directory is no longer what it was when it was checked, and "+
 			"nothing was done; propose it again: %w", c.name, err)
 	case errors.Is(err, backend.ErrLost):
-		text := "Contact with the target was lost while " + c.resolved + " was changed: it may or may not have happened. Read it before doing anything else."
-		return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil
+		why := "Contact with the target was lost while " + c.resolved + " was changed"
+		text := why + ": it may or may not have happened. Read it before doing anything else."
+		return tools.Result{Value: text, Text: text, Failed: true, Unknown: true, Why: why + "."}, nil
 	}
 	return tools.Result{}, explain(c.name, err)
 }

@@ -160,12 +160,12 @@ func (t *tool) stoppedResult(ctx, wctx context.Context, k *prepared, text string
 
 // lostResult is the result of a run whose outcome is unknown.
 func (t *tool) lostResult(k *prepared, text string, sink tools.Sink) (tools.Result, error) {
-	r := result{Output: text, Notice: "Contact with " + t.Target.ID() + " was lost while git ran: it may or may not have happened. Look " +
-		"with git_status and git_log before doing anything else."}
+	lost := "Contact with " + t.Target.ID() + " was lost while git ran"
+	r := result{Output: text, Notice: lost + ": it may or may not have happened. Look with git_status and git_log before doing anything else."}
 	if !k.change {
 		r.Notice = "Contact with " + t.Target.ID() + " was lost while git looked. Nothing was changed."
 	}
 	sink(tools.Event{Kind: tools.Info, Text: r.Notice})
 	sink(tools.Event{Kind: tools.Completed, Text: "outcome unknown"})
-	return tools.Result{Value: r, Failed: true, Unknown: k.change, Text: people(r, "outcome unknown")}, nil
+	return tools.Result{Value: r, Failed: true, Unknown: k.change, Why: lost + ".", Text: people(r, "outcome unknown")}, nil
 }

@@ -201,11 +201,11 @@ func (t *tool) failedResult(ctx context.Context, err error, sink tools.Sink) (to
 	case errors.Is(err, errTimeout):
 		why = fmt.Sprintf("it took longer than %s", t.server.cfg.Timeout)
 	}
-	say := fmt.Sprintf("The call of %s at the MCP server %s has no result (%s): it may or may not have had its effect. Check that before "+
-		"doing anything else.", foreign.Quote(t.pin.Tool), t.server.name, why)
+	lost := fmt.Sprintf("The call of %s at the MCP server %s has no result (%s)", foreign.Quote(t.pin.Tool), t.server.name, why)
+	say := lost + ": it may or may not have had its effect. Check that before doing anything else."
 	sink(tools.Event{Kind: tools.Info, Text: say})
 	sink(tools.Event{Kind: tools.Completed, Text: "lost"})
-	return tools.Result{Value: say, Text: say, Failed: true, Unknown: true}, nil
+	return tools.Result{Value: say, Text: say, Failed: true, Unknown: true, Why: lost + "."}, nil
 }
 
 func progress(p *sdk.ProgressNotificationParams) string {

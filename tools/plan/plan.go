@@ -107,7 +107,7 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if s.Tool == Name {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
 		}
-		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool,
+		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Target: c.Target, Name: s.Tool,
 			Args: s.Args, Before: act.Steps}
 		p, err := t.plan(ctx, call)
 		if err != nil {

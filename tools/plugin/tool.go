@@ -138,11 +138,12 @@ func (t *tool) notStartedError(ctx context.Context, err error) error {
 // result converts an outcome to the model's result.
 func (t *tool) result(ctx context.Context, c tools.Call, out outcome, sink tools.Sink) (tools.Result, error) {
 	unknown := func(why string) (tools.Result, error) {
-		text := fmt.Sprintf("plugin %s: %s. Whether the call took effect is not known, and it is not repeated.", t.plugin.cfg.Name, why)
+		lost := fmt.Sprintf("plugin %s: %s.", t.plugin.cfg.Name, why)
+		text := lost + " Whether the call took effect is not known, and it is not repeated."
 		t.plugin.journal.Warn(ctx, "the outcome of a plugin's call is not known", why)
 		sink(tools.Event{Kind: tools.Info, Text: text})
 		sink(tools.Event{Kind: tools.Completed, Text: "unknown"})
-		return tools.Result{Value: text, Text: text, Unknown: true, Failed: true}, nil
+		return tools.Result{Value: text, Text: text, Unknown: true, Failed: true, Why: lost}, nil
 	}
 	if out.lostReason != "" {
 		return unknown(out.lostReason)

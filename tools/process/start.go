@@ -202,10 +202,10 @@ func (t starter) run(ctx context.Context, c tools.Call, was prepared, sink tools
 	v := startResult{ProcessID: r.ID, Directory: r.Dir}
 	if err != nil {
 		v.State = "unknown"
-		v.Notice = fmt.Sprintf("Whether it started is not known: the connection to %s ended, or the call did, before it was confirmed. It is "+
-			"not started again by itself; ask get_background_status for %s before anything else.", t.Name, r.ID)
+		why := "Whether it started is not known: the connection to " + t.Name + " ended, or the call did, before it was confirmed."
+		v.Notice = why + " It is not started again by itself; ask get_background_status for " + r.ID + " before anything else."
 		emitFinished(sink, v.Notice, v.State)
-		return tools.Result{Value: v, Unknown: true, Text: r.ID + ": " + v.Notice}, nil //nolint:nilerr // reported as an unknown outcome
+		return tools.Result{Value: v, Unknown: true, Why: why, Text: r.ID + ": " + v.Notice}, nil //nolint:nilerr // reported as an unknown outcome
 	}
 	r.PID, r.Start, r.Boot, r.Began, r.State = said.pid, said.start, said.boot, said.began, running
 	if err := t.save(withoutCancel(ctx), r); err != nil {

@@ -99,10 +99,11 @@ func (t stopper) run(ctx context.Context, thread string, was row, sink tools.Sin
 	}, stopScript, append(append([]string{r.Base}, r.identity()...), hundredths(t.Grace), hundredths(killGrace))...)
 	said := parse(text)[r.Mark]
 	if err != nil {
-		notice := fmt.Sprintf("Whether %s has ended is not known: the target %s did not answer to the end (%v). Ask get_background_status.", r.ID, t.Name, err)
+		why := fmt.Sprintf("Whether %s has ended is not known: the target %s did not answer to the end (%v).", r.ID, t.Name, err)
+		notice := why + " Ask get_background_status."
 		emitFinished(sink, notice, "unknown")
 		out := stopResult{view: t.view(observation{row: r, unknown: "the target did not answer to the end"}, listedCommand), Signals: said.signals}
-		return tools.Result{Value: out, Unknown: true, Text: notice}, nil
+		return tools.Result{Value: out, Unknown: true, Why: why, Text: notice}, nil
 	}
 	v = t.interpret(r, said, nil)
 	if v.unknown == "" {

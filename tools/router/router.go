@@ -120,6 +120,9 @@ func (t *tool) chooseTarget(ctx context.Context, c tools.Call) (string, json.Raw
 			return "", nil, tools.Invalid("there is no target %s; the targets are %s", tools.Quote(name), strings.Join(t.cfg.Names, ", "))
 		}
 	}
+	if c.Target != "" {
+		return c.Target, c.Args, nil
+	}
 	name, err := t.cfg.Current(ctx, c.Thread)
 	if err != nil {
 		return "", nil, fmt.Errorf("the thread's target is not known: %w", err)

@@ -227,7 +227,7 @@ func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, o
 	r := result{Stdout: shorten(o.Stdout), Stderr: shorten(o.Stderr), State: "stopped"}
 	if errors.Is(context.Cause(ctx), tools.ErrShutdown) && !k.t.cfg.Once {
 		r.State, r.Notice = "unknown", fmt.Sprintf("The bot went away; the command was left running in pane %s.", p.ID())
-		return tools.Result{Value: r, Failed: true, Unknown: true, Text: r.Notice}, nil
+		return tools.Result{Value: r, Failed: true, Unknown: true, Why: r.Notice, Text: r.Notice}, nil
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.t.cfg.StopWithin)
 	defer cancel()
@@ -245,8 +245,11 @@ func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, o
 	out.event(tools.Info, r.Notice)
 	out.event(tools.Completed, r.State)
 	// If the pane could not be reached, the command may end in any way.
-	return tools.Result{Value: r, Failed: true, Unknown: err != nil && !errors.Is(err, tmux.ErrGone), Text: displayText(r.Stdout, r.Stderr, r.Notice),
-		Cut: cutAt(r.Stdout, r.Stderr)}, nil
+	res := tools.Result{Value: r, Failed: true, Text: displayText(r.Stdout, r.Stderr, r.Notice), Cut: cutAt(r.Stdout, r.Stderr)}
+	if err != nil && !errors.Is(err, tmux.ErrGone) {
+		res.Unknown, res.Why = true, r.Notice
+	}
+	return res, nil
 }
 
 // becomesIdle waits for the pane's prompt until ctx ends.
@@ -270,13 +273,13 @@ func becomesIdle(ctx context.Context, p session.Pane) bool {
 }
 
 func lostResult(where, stdout, stderr, notice string, out *stream) tools.Result {
-	say := joinSentences(notice, "Contact with "+where+" was lost while the command ran: it may or may not have happened. Check its "+
-		"effect with a command that only reads before doing anything else.")
+	why := "Contact with " + where + " was lost while the command ran"
+	say := joinSentences(notice, why+": it may or may not have happened. Check its effect with a command that only reads before doing anything else.")
 	out.event(tools.Info, say)
 	out.event(tools.Completed, "lost")
 	return tools.Result{
 		Value:  result{Stdout: stdout, Stderr: stderr, State: string(tmux.Lost), Notice: say},
-		Failed: true, Unknown: true, Text: displayText(stdout, stderr, say),
+		Failed: true, Unknown: true, Why: why + ".", Text: displayText(stdout, stderr, say),
 	}
 }
 

@@ -90,7 +90,7 @@ func isGone(err error) bool {
 }
 
 func unknownResult(say string) tools.Result {
-	return tools.Result{Value: result{State: string(tmux.Lost), Notice: say}, Failed: true, Unknown: true, Text: say}
+	return tools.Result{Value: result{State: string(tmux.Lost), Notice: say}, Failed: true, Unknown: true, Why: say, Text: say}
 }
 
 // notBegun is the error for a command that was never typed or started.

@@ -256,6 +256,7 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 
 // unknownResult is the result of keys that may or may not have been pressed.
 func unknownResult(err error) tools.Result {
-	text := "It is not known whether the keys were pressed: " + err.Error() + ". Look with capture-pane before doing anything else."
-	return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}
+	why := "It is not known whether the keys were pressed: " + err.Error() + "."
+	text := why + " Look with capture-pane before doing anything else."
+	return tools.Result{Value: text, Text: text, Failed: true, Unknown: true, Why: why}
 }
