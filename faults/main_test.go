@@ -24,8 +24,7 @@ var (
 var binary string
 
 func TestMain(m *testing.M) {
-	needstest.SideBySide(4)
-	os.Exit(func() int {
+	os.Exit(needstest.Tidy(4, func() int {
 		if binary = *given; binary != "" || testing.Short() {
 			return m.Run()
 		}
@@ -35,13 +34,12 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		defer needstest.SweepSockets()
 		if binary, err = worldtest.Build(context.Background(), dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()
-	}())
+	}))
 }
 
 // each plays a scenario as often as asked, side by side with others, each time with

@@ -452,6 +452,7 @@ func TestAConnectionThatTheHostGaveUpIsReplaced(t *testing.T) {
 }
 
 func TestTheAuthorityChangesWithoutAGap(t *testing.T) {
+	needstest.Long(t)
 	b := newBench(t)
 	rotate := func() {
 		t.Helper()
@@ -568,6 +569,7 @@ echo "$?"`
 
 // TestEnrollingLeavesNoOtherWayIn: keys that open the account for approved commands, and another host.
 func TestEnrollingLeavesNoOtherWayIn(t *testing.T) {
+	needstest.Long(t)
 	b := newBench(t)
 	root := filepath.Join(b.dir, "host")
 	u, err := user.Lookup(runAs)

@@ -9,9 +9,11 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/discord"
 	"countersign/adapters/discord/discordfake"
+	"countersign/internal/needstest"
 )
 
 func TestShardsTogether(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := stage(t, discordfake.Config{Privileged: discordfake.IntentMessageContent, Shards: 3}, func(w *town, c *discord.Config) {
 		c.Shards = 0

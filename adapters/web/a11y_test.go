@@ -746,6 +746,7 @@ func texts(nodes []*node) string {
 }
 
 func TestWhatAScreenReaderMeets(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir, info := taped(t)
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
@@ -1049,6 +1050,7 @@ func TestASmallWindow(t *testing.T) {
 // buttons are there without scrolling. A long command is not: it must be opened before it can
 // be approved.
 func TestCardsAreShort(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	th := s.talk()

@@ -36,12 +36,13 @@ func shots(t *testing.T) string {
 }
 
 func TestMain(m *testing.M) {
-	needstest.SideBySide(5)
-	code := m.Run()
-	if chromiums.end != nil {
-		chromiums.end()
-	}
-	os.Exit(code)
+	os.Exit(needstest.Tidy(5, func() int {
+		code := m.Run()
+		if chromiums.end != nil {
+			chromiums.end()
+		}
+		return code
+	}))
 }
 
 func chromium(t *testing.T) string {
@@ -589,6 +590,7 @@ func TestThePageOnAPhone(t *testing.T) {
 }
 
 func TestThePageSaysWhenTheConnectionIsLost(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())

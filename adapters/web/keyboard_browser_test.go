@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 )
 
 // buttons has the desk's keyboard change hands as people press.
@@ -35,6 +36,7 @@ func (d *desk) buttons(b *incident) func(chat.Click) bool {
 const control = 2 // as a modifier
 
 func TestTheKeyboardInTheBrowser(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	d := newDesk()
 	s := newScreenTest(t, func(c *Config) { c.Panes, c.Users = d, members("you", "bob") })
@@ -119,6 +121,7 @@ func (s *screenTest) tap(what, css string) {
 
 // Keys that a phone's keyboard hasn't reach the terminal from the row below it, and don't take the focus from it.
 func TestTheKeysOfAPhone(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	d := newDesk()
 	s := newScreenTest(t, func(c *Config) { c.Panes = d })

@@ -87,6 +87,7 @@ func TestListsAreForMembers(t *testing.T) {
 }
 
 func TestListsInTheBrowser(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	all := &register{}
 	s := newScreenTest(t, func(c *Config) { c.Lists, c.Users = all, members("you") })

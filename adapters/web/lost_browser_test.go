@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"countersign/internal/needstest"
 )
 
 // An address that doesn't exist leads home, signed in or not.
 func TestAPageThatIsNotThere(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	axe := axeScript(t)
 	s := newScreenTest(t)

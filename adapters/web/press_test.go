@@ -138,6 +138,7 @@ func TestAPressCountsOnlyOfAButtonThatHasBeenThereForAWhile(t *testing.T) {
 
 // TestAnUndoLeadsToItsCard: the notice of a press of Undo has a way to the card on which people decide about it.
 func TestAnUndoLeadsToItsCard(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	th := s.talk()
@@ -237,6 +238,7 @@ func TestARunningCardTellsHowLongItHasRun(t *testing.T) {
 
 // Steps of a plan are dropped in a list to tick: at least one, and not all of them.
 func TestStepsAreDroppedFromAList(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	axe := axeScript(t)
 	s := newScreenTest(t)
@@ -330,6 +332,7 @@ var pictures = flag.Bool("pictures", false, "write docs/cards-console.png and do
 
 // Each face of a card on the console, as a picture for the documents; each fits its column.
 func TestEveryFaceOfACardOnTheConsole(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	desk := &stage{}
 	s := newScreenTest(t, func(c *Config) { c.Desk = desk })
@@ -569,6 +572,7 @@ func TestTheCardOfANotificationStays(t *testing.T) {
 // TestButtonsThatCanOnlyRefuseAreNotThere: the conversation's card says why somebody can't approve, the list says whom it
 // needs, and what has to be written is asked for before anything else.
 func TestButtonsThatCanOnlyRefuseAreNotThere(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	desk := &stage{}
 	s := newScreenTest(t, func(c *Config) { c.Desk = desk })
@@ -602,6 +606,7 @@ func TestButtonsThatCanOnlyRefuseAreNotThere(t *testing.T) {
 
 // TestWhatFiresIsOnTheFirstPage: alerts stand there, the worst first, with their silence; and who is on call.
 func TestWhatFiresIsOnTheFirstPage(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	desk, all := &stage{}, &register{}
 	s := newScreenTest(t, func(c *Config) { c.Desk, c.Lists = desk, all })

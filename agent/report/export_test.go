@@ -25,6 +25,7 @@ import (
 	"countersign/agent/llm"
 	"countersign/approvals"
 	"countersign/approvals/audit"
+	"countersign/internal/needstest"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/mem"
@@ -387,7 +388,7 @@ func TestAnArchiveIsBoundedAndSaysWhatIsMissing(t *testing.T) {
 			parts.Output = func(string) (io.ReadCloser, error) { return endless{"an output without an end\n"}, nil }
 			parts.Recordings = []Recording{{"a", func() (io.ReadCloser, error) { return endless{`[0.1, "o", "x"]` + "\n"}, nil }}}
 			if limit == 0 {
-				parts.Limit = 24 << 20 // quicker, and all the same
+				parts.Limit = 8 << 20 // quicker, and all the same
 			}
 			raw := export(t, inc, parts)
 			_, files := unpack(t, raw)
@@ -478,6 +479,7 @@ func (f *full) Write(b []byte) (int, error) {
 }
 
 func TestAWriterThatRefusesAndAContextThatEndsAreErrors(t *testing.T) {
+	needstest.Long(t)
 	_, inc, parts := whole(t)
 	size := len(export(t, inc, parts))
 	for n := 0; n < size; n += 200 {

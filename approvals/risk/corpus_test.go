@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/needstest"
 )
 
 // lines returns the rows of a file, without comments and empty lines.
@@ -107,6 +109,7 @@ func TestPlainTxtSaysWhatRunsUnaskedWithoutALock(t *testing.T) {
 // What is proven with less known is proven with more known, and a proof under a lock tells
 // whether it holds without one.
 func TestWidthsContainOneAnother(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	names, err := filepath.Glob("testdata/corpus/*.tsv")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 // A timer undoes as the button does: not what somebody else has changed since.
 func TestATimerLeavesWhatSomebodyChangedSince(t *testing.T) {
+	needstest.Long(t)
 	needstest.Program(t, "bash", "a machine without it has no timers")
 	sh := func(script, in string, args ...string) string {
 		t.Helper()

@@ -13,6 +13,7 @@ import (
 	"countersign/adapters/discord/discordfake"
 	"countersign/adapters/slack/slackfake"
 	"countersign/internal/failpoint"
+	"countersign/internal/needstest"
 )
 
 var (
@@ -176,6 +177,7 @@ func TestTheLinksLeadToTheFakes(t *testing.T) {
 }
 
 func TestAServerThatFailsOver(t *testing.T) {
+	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("starts two servers")
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/needstest"
 	"countersign/internal/storage"
 
 	"countersign/approvals/audit"
@@ -77,6 +78,7 @@ func stoppedRecord(t *testing.T) (dir string) {
 var toPostgres = []string{"store", "migrate", "--from", "bolt", "--to", "postgres"}
 
 func TestStoreMigrates(t *testing.T) {
+	needstest.Long(t)
 	s := pgtest.New(t)
 	t.Run("to a database, whose commands then work", func(t *testing.T) { migratesThere(t, s) })
 	t.Run("goes on after an interruption", func(t *testing.T) { migratesInTwoRuns(t, s) })

@@ -23,15 +23,13 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	needstest.SideBySide(3)
-	os.Exit(func() int {
+	os.Exit(needstest.Tidy(3, func() int {
 		dir, err := os.MkdirTemp("", "countersign-docs-")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		defer needstest.SweepSockets()
 		if binary, err = buildtest.Program(context.Background(), dir, "cmd/bot", nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -41,7 +39,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		return m.Run()
-	}())
+	}))
 }
 
 // missing skips the test when a program is not there, or fails it under CI.
@@ -86,7 +84,7 @@ func once(t testing.TB, extra []string, args ...string) (output string, err erro
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir}, extra...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "TMPDIR=" + os.TempDir()}, extra...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -34,18 +34,16 @@ var binary string
 func TestMain(m *testing.M) {
 	cagetest.Enter()
 	enterUnlocked()
-	needstest.SideBySide(5)
-	os.Exit(func() int {
-		if binary = cagetest.Binary(); binary != "" {
-			return m.Run()
-		}
+	if binary = cagetest.Binary(); binary != "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(needstest.Tidy(5, func() int {
 		dir, err := os.MkdirTemp("", "countersign-e2e-")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		defer needstest.SweepSockets()
 		if binary, err = buildtest.Program(context.Background(), dir, "cmd/bot", nil, "-tags", "failpoint"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -54,7 +52,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "symbols of code are not tested, because the parser does not build (apt-get install gcc): %v\n%s", err, out)
 		}
 		return m.Run()
-	}())
+	}))
 }
 
 // turn is one reply of the scripted model.
@@ -177,7 +175,7 @@ func newBot(t testing.TB, config, modelURL string, env ...string) *bot {
 	dir := t.TempDir()
 	b := &bot{t: t, dir: dir, listen: quietPort(t), log: &logBuffer{}, instance: instanceName()}
 	b.env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "COUNTERSIGN_CONFIG=" + filepath.Join(dir, "bot.yaml"),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + os.TempDir(), "COUNTERSIGN_CONFIG=" + filepath.Join(dir, "bot.yaml"),
 		"COUNTERSIGN_DATA_DIR=" + filepath.Join(dir, "data"), "OPENAI_BASE_URL=" + modelURL + "/v1", "OPENAI_API_KEY=sk-test-not-a-key",
 		"OPENAI_MODEL=scripted", "COUNTERSIGN_INSTANCE=" + b.instance,
 	}, env...)
@@ -197,19 +195,16 @@ func (b *bot) configure(t testing.TB, config string) {
 	}
 }
 
-// quietPort is a free address whose port no connection is given while the bot is down: it is
-// below the ports that the kernel picks.
+// quietPort is an address that nobody else is given while the bot is down: a loopback address of its own, and a port
+// below those that the kernel picks.
 func quietPort(t testing.TB) string {
 	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
-		if err == nil {
-			defer ln.Close()
-			return ln.Addr().String()
-		}
+	ln, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250), 20000+rand.IntN(12000)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free between 20000 and 32000")
-	return ""
+	defer ln.Close()
+	return ln.Addr().String()
 }
 
 // instanceName is different for each bot, so that terminals never collide.
@@ -279,6 +274,7 @@ func endServers(instance string) {
 	for _, socket := range []string{"", ".err"} {
 		_ = exec.Command("tmux", "-L", "countersign-"+instance+socket, "kill-server").Run()
 	}
+	needstest.End("countersign-" + instance) // what was just about to start one, and servers that keep their socket elsewhere
 }
 
 // endInstance leaves nothing of a bot behind: its terminals outlive it, and so do their files.

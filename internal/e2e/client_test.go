@@ -8,11 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // TestTheCommandLineIsAClient signs a command line in by a link, and works from there: it asks,
 // reads, denies, approves on a terminal, and signs out.
 func TestTheCommandLineIsAClient(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
 	l := newLedger(t, map[string][]turn{"do it": {{calls: []call{shell("echo x >> " + ran)}}}})
@@ -149,6 +152,7 @@ func TestTheCommandLineIsAClient(t *testing.T) {
 // A terminal of a conversation, in the person's own terminal: watched, typed in under the rule of
 // the one keyboard, played again later, and in the record.
 func TestATerminalInOnesOwnTerminal(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		const how = "panes need tmux: apt-get install tmux"

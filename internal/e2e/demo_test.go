@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/internal/incident"
+	"countersign/internal/needstest"
 )
 
 var pictures = flag.Bool("pictures", false, "write docs/console.png and its like")
@@ -101,6 +102,7 @@ func until(js string) page {
 // message, watch reads run, reload while a card waits, approve it, see the
 // model's lie beside the engine's word, deny, and read the end.
 func TestDemo(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	browser := chromium(t)
 	url := startDemo(t)

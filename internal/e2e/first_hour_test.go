@@ -150,7 +150,7 @@ func (h newcomer) play(t *testing.T) {
 	b := newBot(t, "", llm.URL)
 	b.program = h.program
 	here, home := h.home(b)
-	b.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COUNTERSIGN_INSTANCE=" + b.instance, "COUNTERSIGN_DATA_DIR=" + filepath.Join(home, "data"), "TERM=xterm"}
+	b.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + os.TempDir(), "COUNTERSIGN_INSTANCE=" + b.instance, "COUNTERSIGN_DATA_DIR=" + filepath.Join(home, "data"), "TERM=xterm"}
 	w := &workspace{Server: newSlack(t, slackfake.Config{}), t: t, bot: b}
 	b.env = append(b.env, "SLACK_API_URL="+w.URL())
 	if err := os.Mkdir(filepath.Join(here, ".ssh"), 0o700); err != nil {

@@ -346,6 +346,7 @@ func TestAPatchIsJudgedByAllItsFiles(t *testing.T) {
 // TestAHookIsInstalledWithWhatWasThere: the settings are shown first, keep what they have, and get
 // one entry however often it is done. What is installed asks with a token of its own, and obeys no environment.
 func TestAHookIsInstalledWithWhatWasThere(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := newBotWithClient(t)
 	home := filepath.Join(b.dir, "home")

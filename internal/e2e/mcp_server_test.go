@@ -13,11 +13,14 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"countersign/internal/needstest"
 )
 
 // TestAnotherAgentAsksThroughTheGate lets an MCP client run commands: a read at once, a change once
 // somebody approves it, a denial with its reason, and a call that is taken back.
 func TestAnotherAgentAsksThroughTheGate(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := newBotWithClient(t)
 	var told, offered atomic.Int64

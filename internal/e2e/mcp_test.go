@@ -11,12 +11,15 @@ import (
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"countersign/internal/needstest"
 )
 
 // TestAnMCPServersTools plays a server of the Model Context Protocol with the bot: its
 // tools ask, the token in a header reaches it and nobody else, and a tool that changes
 // is off until a person approved what it says now.
 func TestAnMCPServersTools(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	server := sdk.NewServer(&sdk.Implementation{Name: "tickets", Version: "1"}, nil)
 	var paid atomic.Int64

@@ -7,12 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // TestModelBot lets the built bot work with an independent server, over both APIs:
 // a proven read runs, a change waits for a person, a limit is waited for and a
 // reply that breaks off is asked for again.
 func TestModelBot(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "made")
 	args := func(command string, mutation bool) string {

@@ -33,6 +33,7 @@ func onCallShift(name string, from, to time.Time) oncall.Shift {
 const pdToken = "PD_TOKEN=" + oncalltest.Token
 
 func TestWhoIsOnCallApproves(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := oncalltest.New(t)
 	now := time.Now().UTC().Truncate(time.Second)

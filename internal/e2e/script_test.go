@@ -143,7 +143,7 @@ func cmdStart(ts *testscript.TestScript, _ bool, args []string) {
 	if w.b == nil {
 		buildtest.Sources(w.t)
 		w.b = &bot{t: w.t, dir: ts.MkAbs("."), listen: quietPort(w.t), log: &logBuffer{}, env: []string{
-			"PATH=" + os.Getenv("PATH"), "HOME=" + ts.MkAbs("."), "COUNTERSIGN_CONFIG=" + ts.MkAbs("bot.yaml"),
+			"PATH=" + os.Getenv("PATH"), "HOME=" + ts.MkAbs("."), "TMPDIR=" + os.TempDir(), "COUNTERSIGN_CONFIG=" + ts.MkAbs("bot.yaml"),
 			"COUNTERSIGN_DATA_DIR=" + ts.Getenv("COUNTERSIGN_DATA_DIR"), "COUNTERSIGN_INSTANCE=" + ts.Getenv("COUNTERSIGN_INSTANCE"),
 			"OPENAI_BASE_URL=" + w.llm + "/v1", "OPENAI_API_KEY=sk-test-not-a-key", "OPENAI_MODEL=scripted",
 		}}

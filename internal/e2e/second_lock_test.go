@@ -84,7 +84,7 @@ func TestSecondLock(t *testing.T) {
 	h.talk()
 	time.Sleep(time.Second) // what was begun behind the test's back gets a moment to show
 	changes := h.cage.Changes(func(name string) bool {
-		return h.botsOwn(name) || name == "/tmp/countersign-root" || strings.HasPrefix(name, "/tmp/countersign-root/") ||
+		return h.botsOwn(name) || name == os.TempDir()+"/countersign-root" || strings.HasPrefix(name, os.TempDir()+"/countersign-root/") ||
 			slices.Contains([]string{"/var/log/wtmp", "/var/log/lastlog", "/var/log/btmp", "/run/utmp", "/var/run/utmp", "/var/log", "/run", "/run/sshd.pid"}, name)
 	})
 	flows, disturbed := h.cage.Flows(), h.cage.Disturbed()

@@ -192,7 +192,7 @@ func endOn(t testing.TB, s *sshtest.Server, b *bot) {
 		}
 		_ = cmd.Run()
 	}
-	_ = os.RemoveAll("/tmp/countersign-" + s.User + "-" + b.instance)
+	_ = os.RemoveAll(os.TempDir() + "/countersign-" + s.User + "-" + b.instance)
 }
 
 // newFleet starts a bot; targets are lines of its configuration.

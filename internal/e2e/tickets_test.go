@@ -24,6 +24,7 @@ tickets:
 const jiraToken = "JIRA_TOKEN=" + ticketstest.Token
 
 func TestAChangeIsMadeForATicketAndTellsIt(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := ticketstest.New(t)
 	s.Set("OPS-7", ticketstest.Ticket{Title: "Make the file", Status: "To Do"})

@@ -60,7 +60,7 @@ func TestAHostStaysUsable(t *testing.T) {
 
 	// The host starts again: what ran is gone, and so is what was in its temporary directory.
 	tmuxOn(t, s, f.b, "kill-server")
-	if err := os.RemoveAll("/tmp/countersign-" + s.User + "-" + f.b.instance); err != nil {
+	if err := os.RemoveAll(os.TempDir() + "/countersign-" + s.User + "-" + f.b.instance); err != nil {
 		t.Fatal(err)
 	}
 	change(first, "restarted")

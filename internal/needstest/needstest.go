@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -77,25 +78,72 @@ func ProcessEvents(t testing.TB) {
 	}
 }
 
-// SideBySide has n parallel tests run at once, which is more than there are processors,
-// because they mostly wait: for programs, or for a clock. -parallel still decides. A test
-// program calls it before its tests run.
-func SideBySide(n int) {
+// Tidy runs a package's tests in a temporary directory of their own, which is gone afterwards, and fails them for the
+// processes that are left there: that it names, and ends. n of its parallel tests run at once, which is more than there are
+// processors, because they mostly wait: for programs, or for a clock; -parallel still decides, and 0 leaves it to go test.
+// A test program that one of its own tests starts is not to call it.
+func Tidy(n int, run func() int) int {
 	flag.Parse()
-	const atOnce = "test.parallel"
-	said := false
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == atOnce })
-	if said {
-		return
+	if f := flag.Lookup("test.parallel"); n > 0 && !given(f.Name) {
+		if err := f.Value.Set(strconv.Itoa(n)); err != nil {
+			panic(err)
+		}
 	}
-	if err := flag.Set(atOnce, strconv.Itoa(n)); err != nil {
+	dir, err := os.MkdirTemp("", "t")
+	if err == nil {
+		err = errors.Join(os.Chmod(dir, 0o777|os.ModeSticky), os.Setenv("TMPDIR", dir)) // of every account that a test uses
+	}
+	if err != nil {
 		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	defer sweepSockets()
+	code := run()
+	var left []string
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // what was told to end takes a moment
+		if left = within(dir); len(left) == 0 || time.Now().After(end) {
+			break
+		}
+	}
+	for _, p := range left {
+		fmt.Fprintln(os.Stderr, "left behind:", p)
+		code = max(code, 1)
+	}
+	End(dir)
+	return code
+}
+
+// End ends the processes whose arguments, environment or directory have a name in them, but not this one.
+func End(name string) {
+	for _, p := range within(name) {
+		if pid, err := strconv.Atoi(strings.Fields(p)[0]); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }
 
-// SweepSockets removes the sockets of tmux servers of bots that have ended, which tmux
-// leaves behind. A test program calls it when its tests are over.
-func SweepSockets() {
+func given(name string) (said bool) {
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == name })
+	return said
+}
+
+// within are the processes whose arguments, environment or directory have a name in them, but not this one.
+func within(name string) (found []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range all {
+		args, _ := os.ReadFile(p + "/cmdline")
+		env, _ := os.ReadFile(p + "/environ")
+		cwd, _ := os.Readlink(p + "/cwd")
+		if pid := filepath.Base(p); len(args) > 0 && pid != strconv.Itoa(os.Getpid()) && strings.Contains(string(args)+string(env)+cwd, name) {
+			found = append(found, pid+" "+strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// sweepSockets removes the sockets of tmux servers of bots that have ended, which tmux
+// leaves behind.
+func sweepSockets() {
 	all, _ := filepath.Glob(fmt.Sprintf("/tmp/tmux-%d/countersign-*", os.Getuid()))
 	for _, path := range all {
 		c, err := net.DialTimeout("unix", path, time.Second)

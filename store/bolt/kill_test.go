@@ -27,8 +27,7 @@ func TestMain(m *testing.M) {
 		victim(path)
 		return
 	}
-	needstest.SideBySide(6) // they wait for the disk
-	os.Exit(m.Run())
+	os.Exit(needstest.Tidy(6, m.Run)) // they wait for the disk
 }
 
 const victims = 6
@@ -78,6 +77,7 @@ func count(tx store.Tx, key string) int {
 }
 
 func TestAKilledWriterLosesNothing(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	rounds := 12
 	if n, err := strconv.Atoi(os.Getenv("STORE_KILLS")); err == nil {

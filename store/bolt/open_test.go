@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/bolt"
 )
@@ -279,6 +280,7 @@ func used(t *testing.T, path string) []byte {
 // A damaged bbolt file makes bbolt panic, partly on goroutines of its own. Open
 // must tell, or open if what was hit carries no structure; it must not crash.
 func TestADamagedFileIsAnErrorNotAPanic(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	dir := t.TempDir()
 	db := openIn(t, dir, 0)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/postgres"
@@ -24,6 +25,7 @@ func openPostgres(t *testing.T, s *pgtest.Server, schema string) *postgres.DB {
 }
 
 func TestFromBoltToPostgresAndBack(t *testing.T) {
+	needstest.Long(t)
 	s := pgtest.New(t)
 	file, err := bolt.Open(filepath.Join(t.TempDir(), "from.db"), bolt.Options{Journal: 1 << 20})
 	if err != nil {

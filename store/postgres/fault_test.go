@@ -353,6 +353,7 @@ func (l *load) finish(t *testing.T, db store.DB) {
 }
 
 func TestAKilledServerLosesAndDoublesNothing(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := own(t)
 	url := s.url("countersign")

@@ -141,6 +141,7 @@ func follow(t *testing.T, standby, primary *server) {
 }
 
 func TestLinearizableThroughAFailOver(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	primary := own(t, "wal_level = replica")
 	standby, err := blank()

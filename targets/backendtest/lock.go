@@ -186,10 +186,10 @@ func locks(t *testing.T, tgt backend.Target) {
 	h := held{tgt, caps.Lock.By, caps.User, caps.Bash != "", map[string]bool{}}
 	t.Run("attacks", func(t *testing.T) { attacks(t, h) })
 	t.Run("reads", func(t *testing.T) { reads(t, h) })
-	t.Run("hits", func(t *testing.T) { hits(t, h) })
-	t.Run("streams", func(t *testing.T) { lockedStreams(t, h) })
-	t.Run("ends", func(t *testing.T) { lockedEnds(t, h) })
-	t.Run("open", func(t *testing.T) { leftOpen(t, h) })
+	t.Run("hits", func(t *testing.T) { once(t, h.by); hits(t, h) })
+	t.Run("streams", func(t *testing.T) { once(t, h.by); lockedStreams(t, h) })
+	t.Run("ends", func(t *testing.T) { once(t, h.by); lockedEnds(t, h) })
+	t.Run("open", func(t *testing.T) { once(t, h.by); leftOpen(t, h) })
 }
 
 // has reports whether the target has the programs that a text begins with a mention of.

@@ -167,8 +167,9 @@ func rehearsedAttacks(t *testing.T, h held, caps backend.Caps) {
 		texts = append(texts, a.Text)
 	}
 	var tried []string
-	for _, text := range append(texts, escapes()...) {
-		if !h.has(t, text) {
+	whole := needstest.Whole(t)
+	for i, text := range append(texts, escapes()...) {
+		if !whole && i%4 != 0 || !h.has(t, text) {
 			continue
 		}
 		if _, err := rehearse(t, h, caps, v.dir, v.names.Replace(text)); err != nil {
@@ -277,6 +278,9 @@ func boundedRehearsal(t *testing.T, h held, caps backend.Caps) {
 	r, err = rehearseInTime(t, h, caps, dir, `[ "$(cat /proc/self/oom_score_adj)" = 1000 ]`) // the kernel ends it before others
 	if err != nil || r.Code != 0 {
 		t.Errorf("when memory is short: %+v, %v", r, err)
+	}
+	if !needstest.Whole(t) {
+		return
 	}
 	for _, big := range []string{"head -c 300M /dev/zero >big", "head -c 300M /dev/zero >big; rm big; exit 0", "a=$(head -c 300M /dev/zero | tr '\\0' a); echo ${#a} >f"} {
 		if r, err := rehearse(t, h, caps, dir, big); err == nil && len(r.Changes) > 0 {

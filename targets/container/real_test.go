@@ -92,10 +92,10 @@ func TestRealEngines(t *testing.T) {
 					}
 					t.Run("what is used", func(t *testing.T) { t.Parallel(); used(t, e, way.cli) })
 					t.Run("a container that stops", func(t *testing.T) { t.Parallel(); stops(t, e, way.cli) })
-					t.Run("a container that cannot be used", func(t *testing.T) { t.Parallel(); unusable(t, e, way.cli) })
+					t.Run("a container that cannot be used", func(t *testing.T) { needstest.Long(t); t.Parallel(); unusable(t, e, way.cli) })
 					t.Run("a container made again", func(t *testing.T) { t.Parallel(); madeAgain(t, e, way.cli) })
 					t.Run("input that nobody reads", func(t *testing.T) { t.Parallel(); unread(t, e, way.cli) })
-					t.Run("another user", func(t *testing.T) { t.Parallel(); otherUser(t, e, way.cli) })
+					t.Run("another user", func(t *testing.T) { needstest.Long(t); t.Parallel(); otherUser(t, e, way.cli) })
 					if !way.cli {
 						t.Run("what is rehearsed", func(t *testing.T) { needstest.Long(t); rehearses(t, e) })
 						t.Run("a lock with the network", func(t *testing.T) { needstest.Long(t); lockedNetwork(t, e) })

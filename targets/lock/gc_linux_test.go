@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/lock"
 )
@@ -15,6 +16,7 @@ import (
 // runtime's, which may stop the world from there. To do that it signals the other threads,
 // and the guard that would be asked about it is stopped with them.
 func TestALockedThreadMayCollectGarbage(t *testing.T) {
+	needstest.Long(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
 	stop := make(chan struct{})
 	var busy sync.WaitGroup

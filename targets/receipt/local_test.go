@@ -35,6 +35,7 @@ func (u unprivileged) Start(ctx context.Context, s backend.Spec) (backend.Proces
 }
 
 func TestAnAccountWithoutRightsCompares(t *testing.T) {
+	needstest.Long(t)
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "the test changes its account")
 	}

@@ -27,7 +27,7 @@ var launchers = []string{"helper", "perl"}
 // only is a system whose lock is that one, with the helper if that is asked for.
 func only(t *testing.T, by string) *remote.Machine {
 	t.Helper()
-	return lockedBy(t, by, newLoop())
+	return lockedBy(t, by, newLoop(t))
 }
 
 func lockedBy(t *testing.T, by string, l *loop) *remote.Machine {
@@ -89,7 +89,7 @@ func TestMemoryIsBoundedByWhatIsFree(t *testing.T) {
 			write(name, tc.says[i])
 		}
 		for _, by := range launchers {
-			o := remote.Options{Transport: scarce{newLoop(), dir}, Name: "scarce", OnlyLock: by, Slack: time.Millisecond}
+			o := remote.Options{Transport: scarce{newLoop(t), dir}, Name: "scarce", OnlyLock: by, Slack: time.Millisecond}
 			if by == "helper" {
 				o.SearchFirst = backendtest.Helper(t)
 			}
@@ -172,7 +172,7 @@ func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test", SearchFirst: dir})
+			m := remote.New(remote.Options{Transport: newLoop(t), Name: "loop", Notes: "countersign-test", SearchFirst: dir})
 			t.Cleanup(m.Close)
 			caps, err := m.Probe(t.Context())
 			if err != nil || caps.Lock.By != "" || len(caps.Lock.Lacks) == 0 {
@@ -211,7 +211,7 @@ func TestALauncherThatBreaksRunsNothing(t *testing.T) {
 				if err := os.WriteFile(place, []byte("#!/bin/sh\nexec "+program0+" \"$@\"\n"), 0o700); err != nil {
 					t.Fatal(err)
 				}
-				m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test", OnlyLock: by, SearchFirst: dir})
+				m := remote.New(remote.Options{Transport: newLoop(t), Name: "loop", Notes: "countersign-test", OnlyLock: by, SearchFirst: dir})
 				t.Cleanup(m.Close)
 				if caps, err := m.Probe(t.Context()); err != nil || caps.Lock.By != by {
 					t.Fatalf("%+v, %v", caps.Lock, err)
@@ -322,7 +322,7 @@ func TestADeadlineEndsALockedCommand(t *testing.T) {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
 			m := only(t, by)
-			l := newLoop()
+			l := newLoop(t)
 			own := lockedBy(t, by, l)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()

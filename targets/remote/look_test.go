@@ -54,7 +54,7 @@ func clip(s string) string { return s[:min(len(s), 200)] }
 func TestALookCarriesArgumentsAndOutputExactly(t *testing.T) {
 	for name, argv := range shells(t) {
 		t.Run(name, func(t *testing.T) {
-			l := newLoop(argv...)
+			l := newLoop(t, argv...)
 			m := machine(t, l)
 			rapid.Check(t, func(t *rapid.T) {
 				word := rapid.OneOf(
@@ -91,7 +91,7 @@ func TestWhatALookMayDo(t *testing.T) {
 	fake := "countersign0123456789abcdef01234567"
 	for name, argv := range shells(t) {
 		t.Run(name, func(t *testing.T) {
-			l := newLoop(argv...)
+			l := newLoop(t, argv...)
 			m := machine(t, l) // one for all, so that each is also a check of the one before
 			for _, c := range []struct {
 				rule, script string
@@ -130,7 +130,7 @@ func TestWhatALookMayDo(t *testing.T) {
 func TestAScriptThatIsNoShellTextIsItsOwnFault(t *testing.T) {
 	for name, argv := range shells(t) {
 		t.Run(name, func(t *testing.T) {
-			l := newLoop(argv...)
+			l := newLoop(t, argv...)
 			m := machine(t, l)
 			for _, script := range []string{"(", "'", "if", "fi", "}", "echo $(("} {
 				_, errOut, code, err := m.Query(t.Context(), script)
@@ -147,7 +147,7 @@ func TestAScriptThatIsNoShellTextIsItsOwnFault(t *testing.T) {
 }
 
 func TestALookMayKillItsShell(t *testing.T) {
-	m := machine(t, newLoop())
+	m := machine(t, newLoop(t))
 	mustLook(t, m, "1\n", "echo 1")
 	if _, _, code, err := m.Query(t.Context(), "kill -KILL $$"); code != 137 || err != nil {
 		t.Errorf("%d, %v; want what a shell of its own would do", code, err)
@@ -156,7 +156,7 @@ func TestALookMayKillItsShell(t *testing.T) {
 }
 
 func TestALookCanPrintALot(t *testing.T) {
-	m := machine(t, newLoop())
+	m := machine(t, newLoop(t))
 	for range 2 {
 		mustLook(t, m, strings.Repeat("0123456789abcde\n", 10<<20/16), "yes 0123456789abcde | head -c 10485760")
 	}
@@ -164,7 +164,7 @@ func TestALookCanPrintALot(t *testing.T) {
 }
 
 func TestLooksAtOnceDoNotMix(t *testing.T) {
-	m := machine(t, newLoop())
+	m := machine(t, newLoop(t))
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
@@ -181,7 +181,7 @@ func TestLooksAtOnceDoNotMix(t *testing.T) {
 }
 
 func TestASlowLookHoldsNoOther(t *testing.T) {
-	l := newLoop()
+	l := newLoop(t)
 	inside := l.hears("inside")
 	m := machine(t, l)
 	dir := t.TempDir()
@@ -206,7 +206,7 @@ func TestASlowLookHoldsNoOther(t *testing.T) {
 }
 
 func TestTheEndOfAContextEndsALookAndItsShell(t *testing.T) {
-	l := newLoop()
+	l := newLoop(t)
 	inside := l.hears("inside")
 	m := machine(t, l)
 	mark := "4242." + fmt.Sprint(time.Now().UnixNano()%1e9)
@@ -237,7 +237,7 @@ func TestTheEndOfAContextEndsALookAndItsShell(t *testing.T) {
 }
 
 func TestAConnectionThatWasLostBetweenLooksIsNoError(t *testing.T) {
-	l := newLoop()
+	l := newLoop(t)
 	m := machine(t, l)
 	for range 3 {
 		mustLook(t, m, "x", "printf x")
@@ -247,7 +247,7 @@ func TestAConnectionThatWasLostBetweenLooksIsNoError(t *testing.T) {
 }
 
 func TestAConnectionThatIsLostInALookIsAnError(t *testing.T) {
-	l := newLoop()
+	l := newLoop(t)
 	inside := l.hears("inside")
 	m := machine(t, l)
 	go func() {
@@ -261,7 +261,7 @@ func TestAConnectionThatIsLostInALookIsAnError(t *testing.T) {
 }
 
 func TestABackgroundProcessIsNotWaitedFor(t *testing.T) {
-	l := newLoop()
+	l := newLoop(t)
 	m := machine(t, l)
 	mustLook(t, m, "x", "printf x")
 	mustLook(t, m, "left\n", "sleep 3 & echo left")
@@ -272,7 +272,7 @@ func TestABackgroundProcessIsNotWaitedFor(t *testing.T) {
 }
 
 func TestABackgroundProcessThatNobodySawComingTaintsNoLook(t *testing.T) {
-	l := newLoop()
+	l := newLoop(t)
 	stray := l.hears("stray")
 	m := machine(t, l)
 	dir := t.TempDir()
@@ -297,7 +297,7 @@ func TestABackgroundProcessThatNobodySawComingTaintsNoLook(t *testing.T) {
 }
 
 func TestWhatIsTooLongOrCannotBeSentGoesTheOtherWay(t *testing.T) {
-	l := newLoop()
+	l := newLoop(t)
 	m := machine(t, l)
 	long := strings.Repeat("x'", 20<<10)
 	mustLook(t, m, fmt.Sprintln(len(long)), `echo ${#1}`, long)
@@ -316,7 +316,7 @@ func BenchmarkLook(b *testing.B) {
 	for _, way := range []string{"own channel", "coprocess"} {
 		for _, what := range []string{"nothing", "stat", "read 4 KB", "stat 300"} {
 			b.Run(what+"/"+way, func(b *testing.B) {
-				m := machine(b, newLoop())
+				m := machine(b, newLoop(b))
 				if way == "own channel" {
 					m.Close()
 				}

@@ -8,6 +8,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	needstest.SideBySide(4)
-	os.Exit(m.Run())
+	os.Exit(needstest.Tidy(4, m.Run))
 }

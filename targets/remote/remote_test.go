@@ -50,8 +50,10 @@ type channel struct {
 	cut  bool
 }
 
-func newLoop(sh ...string) *loop {
-	return &loop{t: local.New(local.Options{}), sh: sh, open: map[*channel]struct{}{}}
+func newLoop(t testing.TB, sh ...string) *loop {
+	l := &loop{t: local.New(local.Options{}), sh: sh, open: map[*channel]struct{}{}}
+	t.Cleanup(l.cutAll)
+	return l
 }
 
 func (l *loop) Open(_ context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (remote.Channel, error) {
@@ -152,7 +154,7 @@ func TestConformance(t *testing.T) {
 	for name, argv := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			backendtest.Run(t, func(t *testing.T) backend.Target {
-				m := remote.New(remote.Options{Transport: newLoop(argv...), Name: "loop", Notes: "countersign-test"})
+				m := remote.New(remote.Options{Transport: newLoop(t, argv...), Name: "loop", Notes: "countersign-test"})
 				t.Cleanup(m.Close)
 				return target{m}
 			})
@@ -166,7 +168,7 @@ func TestAFullDiskSaysWhose(t *testing.T) {
 		needstest.Missing(t, "only root can mount a small file system")
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
-	m := remote.New(remote.Options{Transport: newLoop(), Name: "web-1", Notes: "countersign-test"})
+	m := remote.New(remote.Options{Transport: newLoop(t), Name: "web-1", Notes: "countersign-test"})
 	t.Cleanup(m.Close)
 	for name, fsys := range map[string]backend.FileSystem{"web-1": m.FS(), "this machine": local.New(local.Options{}).FS()} {
 		err := fsys.WriteFile(t.Context(), filepath.Join(dir, "f"), make([]byte, 64<<10), false)
@@ -185,7 +187,7 @@ func (t target) Close() error {
 }
 
 func TestALostConnectionIsAnUnknownOutcomeWithEvidenceLater(t *testing.T) {
-	l := newLoop()
+	l := newLoop(t)
 	m := remote.New(remote.Options{Transport: l, Name: "loop", Notes: "countersign-test"})
 	r, w := io.Pipe()
 	defer func() { _ = w.Close() }()
@@ -218,8 +220,9 @@ func TestALostConnectionIsAnUnknownOutcomeWithEvidenceLater(t *testing.T) {
 }
 
 func TestADeadlineHoldsWhenTheConnectionDoesNot(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
-	l := newLoop()
+	l := newLoop(t)
 	m := remote.New(remote.Options{Transport: l, Name: "loop", Notes: "countersign-test", Slack: time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // a busy machine starts it within that
 	defer cancel()
@@ -243,7 +246,7 @@ func TestADeadlineHoldsWhenTheConnectionDoesNot(t *testing.T) {
 }
 
 func TestManyFilesAreLookedAtAtOnce(t *testing.T) {
-	m := remote.New(remote.Options{Transport: newLoop(), Name: "loop"})
+	m := remote.New(remote.Options{Transport: newLoop(t), Name: "loop"})
 	dir := t.TempDir()
 	names := []string{dir, dir + "/none", dir + "/a b", dir + "/x\ny|z", dir + "/-n"}
 	for _, n := range names[2:] {

@@ -24,7 +24,7 @@ import (
 // spared is a system that keeps launchers of that kind ready.
 func spared(t *testing.T, by string) (*remote.Machine, *checkedLoop) {
 	t.Helper()
-	l := &checkedLoop{loop: newLoop()}
+	l := &checkedLoop{loop: newLoop(t)}
 	o := remote.Options{Transport: l, Name: "loop", Notes: "countersign-test", OnlyLock: by, Slack: time.Millisecond, Spares: true}
 	if by == "helper" {
 		o.SearchFirst = backendtest.Helper(t)

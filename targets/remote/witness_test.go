@@ -38,7 +38,7 @@ func (w *weary) Lasts() bool { return false }
 // A look that fails says nothing of the record: whoever took that for "there is none" would tell
 // people that a command that ran has probably not run.
 func TestARecordThatCannotBeReadIsNotTakenForNone(t *testing.T) {
-	w := &weary{loop: newLoop()}
+	w := &weary{loop: newLoop(t)}
 	m := remote.New(remote.Options{Transport: w, Name: "loop", Notes: "countersign-test"})
 	t.Cleanup(m.Close)
 	mark := "weary-" + strings.ToLower(t.Name()[:8])
@@ -67,7 +67,7 @@ func TestARecordThatCannotBeReadIsNotTakenForNone(t *testing.T) {
 // What a process printed last may begin as a control line does, and no such line follows where its
 // shell was killed.
 func TestWhatWasPrintedLastIsFollowedToTheLastByte(t *testing.T) {
-	m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test"})
+	m := remote.New(remote.Options{Transport: newLoop(t), Name: "loop", Notes: "countersign-test"})
 	t.Cleanup(m.Close)
 	mark := fmt.Sprint("lastbyte-", time.Now().UnixNano()) // it never ends, so nothing deletes its record
 	p, err := warranttest.Start(t.Context(), m, backend.Spec{Shell: "printf abc; printf 'no c' >&2; kill -9 $PPID", Stdout: io.Discard, Stderr: &strings.Builder{}, Mark: mark})

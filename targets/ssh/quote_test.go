@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"countersign/internal/needstest"
 )
 
 // TestEveryLoginShellReadsTheSameWords asks the shells themselves.
 func TestEveryLoginShellReadsTheSameWords(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	for _, shell := range []string{"sh", "bash", "dash", "zsh", "fish", "tcsh"} {
 		path, err := exec.LookPath(shell)

@@ -463,7 +463,7 @@ func TestAFileIsReadAfterTheConnectionWasLost(t *testing.T) {
 
 // T10: a host whose sftp subsystem is there in name only is read and written by the shell.
 func TestASilentSFTPIsNone(t *testing.T) {
-	s := sshtest.Start(t, sshtest.Options{NoSFTP: true, Config: "Subsystem sftp /bin/sleep 1000\n"})
+	s := sshtest.Start(t, sshtest.Options{NoSFTP: true, Config: "Subsystem sftp /bin/cat >/dev/null\n"})
 	tgt := open(t, config(s))
 	tgt.helloTime = 50 * time.Millisecond
 	within(t, "reads and a write", func() {

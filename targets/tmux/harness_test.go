@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/local"
 )
@@ -82,6 +83,7 @@ func start(t testing.TB, change ...func(*Options, *backend.Target)) *bench {
 			_ = exec.CommandContext(context.WithoutCancel(t.Context()), "tmux", "-L", sock, "kill-server").Run()
 			_ = os.Remove(fmt.Sprintf("/tmp/tmux-%d/%s", os.Getuid(), sock)) // tmux leaves it
 		}
+		needstest.End(be.sock)
 		if t.Failed() {
 			t.Logf("log:\n%s", lb.String())
 		}

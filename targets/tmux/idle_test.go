@@ -39,6 +39,7 @@ func (b *bench) clients() []string {
 }
 
 func TestSessionsThatNobodyUsesHoldNoConnection(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := start(t, func(o *Options, _ *backend.Target) { o.Guard = true })
 	panes := several(t, b.s, 3*idleConns)
@@ -183,7 +184,7 @@ func TestClientsOfAGoneReplicaAreEnded(t *testing.T) {
 	if err := b.s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	const attach = `sleep 30 | tmux -L "$1" -C attach -f ignore-size -t =main: >/dev/null 2>&1`
+	const attach = `SOCKET="$1" sleep 30 | tmux -L "$1" -C attach -f ignore-size -t =main: >/dev/null 2>&1`
 	gone := exec.CommandContext(t.Context(), "sh", "-c", attach+" & ", "sh", b.sock)
 	there := exec.CommandContext(t.Context(), "bash", "-c", attach, "bash", b.sock)
 	if err := errors.Join(gone.Run(), there.Start()); err != nil {
@@ -258,6 +259,7 @@ func TestATargetThatStartsAgain(t *testing.T) {
 // TestManyConversationsAboutOneHost has more conversations about an SSH host than its sshd, as it comes, allows
 // sessions. Each has a terminal and comes back to it.
 func TestManyConversationsAboutOneHost(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	n := 20
 	if needstest.Whole(t) {

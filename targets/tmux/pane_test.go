@@ -544,6 +544,7 @@ func TestAPersonAtTheKeyboard(t *testing.T) {
 	expect(t, p, "echo free", 0, "free\n", "")
 
 	// The begin of a command of several lines.
+	eventually(t, "the prompt is back", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.shell.phase == phaseIdle })
 	pe.types("if true\r")
 	eventually(t, "the second prompt is there", func() bool { return strings.Contains(screen(), "\n>") })
 	refused(t, p, StateHuman)

@@ -316,6 +316,7 @@ func TestAPaneWhoseMakerWasKilledIsAdoptedAtItsPrompt(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := adoptMain(t, b.s, id)
+			eventually(t, "the prompt is there", func() bool { again.mu.Lock(); defer again.mu.Unlock(); return again.shell.phase == phaseIdle })
 			i, err := again.Info(t.Context())
 			if err != nil || i.Dir != dir || i.State != StateIdle || !i.Fresh {
 				t.Errorf("%+v %v", i, err)

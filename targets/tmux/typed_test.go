@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // asTyped compares the screen with what people would see who had typed the commands
@@ -190,6 +192,7 @@ func TestAnIncompleteCommandDoesNotWait(t *testing.T) {
 
 // Nothing of a hook that was put back is in the output of the next command.
 func TestTheCommandAfterABrokenHook(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	p := start(t).pane()
 	for _, text := range []string{"PROMPT_COMMAND=", "unset PROMPT_COMMAND PS0"} {

@@ -101,7 +101,7 @@ func sh(t *testing.T, dir, text string) string {
 // first of them.
 // TestMain gives git a home of its own.
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
+	os.Exit(needstest.Tidy(6, func() int {
 		home, err := os.MkdirTemp("", "countersign-git-")
 		if err != nil {
 			panic(err)
@@ -111,9 +111,8 @@ func TestMain(m *testing.M) {
 		if err := errors.Join(os.Setenv("HOME", home), os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(person), 0o600)); err != nil {
 			panic(err)
 		}
-		needstest.SideBySide(6)
 		return m.Run()
-	}())
+	}))
 }
 
 func newBench(t *testing.T, change ...func(*gitcmd.Config)) *bench {

@@ -109,6 +109,7 @@ func TestRealFiles(t *testing.T) {
 }
 
 func TestRealCountStopsAt10000(t *testing.T) {
+	needstest.Long(t)
 	dir, say := in(t, map[string]int{"d/0": 1})
 	for i := 1; i <= maxFiles; i++ {
 		if err := os.WriteFile(filepath.Join(dir, "d", strconv.Itoa(i)), nil, 0o600); err != nil {

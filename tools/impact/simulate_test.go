@@ -201,6 +201,7 @@ func FuzzSimulations(f *testing.F) {
 
 // The table of these tests is what the program itself says.
 func TestTheFlagsOfKubectlAreThoseOfTheRealOne(t *testing.T) {
+	needstest.Long(t)
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		needstest.Missing(t, "kubectl is not there")
 	}

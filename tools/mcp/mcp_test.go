@@ -45,8 +45,7 @@ func TestMain(m *testing.M) {
 		serveStdio(os.Args[2:])
 		return
 	}
-	needstest.SideBySide(4)
-	os.Exit(m.Run())
+	os.Exit(needstest.Tidy(4, m.Run))
 }
 
 // serveStdio is a server that misbehaves as its arguments say.

@@ -32,8 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("GORACE") == "" { // each plugin would sleep for a second at its end
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
-	needstest.SideBySide(4)
-	os.Exit(m.Run())
+	os.Exit(needstest.Tidy(4, m.Run))
 }
 
 // actTool is what the test's plugin offers in most modes.

@@ -8,6 +8,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	needstest.SideBySide(6)
-	os.Exit(m.Run())
+	os.Exit(needstest.Tidy(6, m.Run))
 }

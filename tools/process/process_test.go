@@ -404,6 +404,7 @@ func TestAPageHasAtMostFiftyKilobytesAndTwoThousandLines(t *testing.T) { // X-07
 }
 
 func TestANumberThatIsUsedAgainIsNotTheProcess(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := newBot(t)
 	// stranger takes over the number, later than the process began.
@@ -460,6 +461,7 @@ func TestANumberThatIsUsedAgainIsNotTheProcess(t *testing.T) { // X-06, X-08
 }
 
 func TestAStartThatNobodyConfirmedIsUnknownAndShowsUpLater(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := newBot(t)
 	b.m.set(func() { b.m.lose = true })
@@ -572,6 +574,7 @@ func TestAProcessOfAnotherTargetIsNamedWithIt(t *testing.T) { // X-06
 }
 
 func TestWhatACommandLeavesBehindStillCounts(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := newBot(t)
 	id := b.start("sleep 300 & echo left $!")

@@ -9,6 +9,5 @@ import (
 
 // Main is the TestMain of an adapter, whose tests wait for the network's clock.
 func Main(m *testing.M) {
-	needstest.SideBySide(8)
-	os.Exit(m.Run())
+	os.Exit(needstest.Tidy(8, m.Run))
 }

@@ -28,6 +28,8 @@ import (
 	"time"
 
 	xssh "golang.org/x/crypto/ssh"
+
+	"countersign/internal/needstest"
 )
 
 // startTime bounds the start of an sshd.
@@ -114,7 +116,7 @@ func Start(t testing.TB, o Options) *Server {
 	// the user.
 	dir, err := os.MkdirTemp("", "cs-sshd-") //nolint:usetesting // see above
 	s.must(err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Cleanup(func() { needstest.End(dir); _ = os.RemoveAll(dir) })
 	s.must(os.Chmod(dir, 0o755))
 	s.Dir = dir
 	if os.Geteuid() == 0 { // privilege separation needs it, and only systemd makes it
@@ -300,7 +302,7 @@ func (s *Server) config() string {
 		fmt.Fprintf(&b, "HostCertificate %s/host-cert.pub\n", s.Dir)
 	}
 	b.WriteString(s.o.Config)
-	b.WriteString("\n")
+	b.WriteString("\nSetEnv TMPDIR=" + os.TempDir() + " SSHTEST=" + s.Dir + "\n") // the first SetEnv counts
 	return b.String()
 }
 

@@ -1,0 +1,10 @@
+package files_test
+
+import (
+	"os"
+	"testing"
+
+	"countersign/internal/needstest"
+)
+
+func TestMain(m *testing.M) { os.Exit(needstest.Tidy(0, m.Run)) }
