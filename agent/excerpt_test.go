@@ -12,6 +12,7 @@ import (
 
 	"countersign/agent/history"
 	"countersign/approvals"
+	"countersign/internal/needstest"
 	"countersign/tools"
 	"countersign/tools/output"
 )
@@ -97,6 +98,7 @@ func count(t *testing.T, s string) int {
 // Each sentence about an output, for people and for the model, against what was printed; and every byte is kept
 // where less is shown.
 func TestWhatIsSaidOfAnOutputIsTrue(t *testing.T) {
+	needstest.Long(t)
 	outputs := output.New(output.Config{Dir: t.TempDir()})
 	w := &worker{a: &Agent{cfg: Config{Redact: func(s string) string { return s }}}, log: slog.New(slog.DiscardHandler)}
 	kinds := map[string]int{}

@@ -283,13 +283,14 @@ func (a *Agent) handedOver(ctx context.Context, ev chat.Event, pen history.Pen, 
 			a.note(tx, ev.Thread, string(ev.ID), note)
 		}
 		queue.Put(tx, queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemPen, Body: body, At: a.cfg.Now()})
+		a.putAnswer(tx, ev, a.cfg.Redact(text), nil) // before what the agent says next
 		return nil
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		a.Wake(ev.Thread)
+		a.cfg.Outbox.Wake(ev.Thread)
 	}
-	a.Wake(ev.Thread)
-	return a.answer(ctx, ev, a.cfg.Redact(text))
+	return err
 }
 
 // Release gives the keyboard of a session back for somebody who has typed nothing for a while. An
@@ -484,15 +485,19 @@ func (a *Agent) answer(ctx context.Context, ev chat.Event, text string) error {
 // attach answers with files.
 func (a *Agent) attach(ctx context.Context, ev chat.Event, text string, files []chat.File) error {
 	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		// Someone who got an answer here takes part in the thread from now on.
-		queue.Join(tx, string(ev.Thread))
-		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Files: files, Quiet: true})
+		a.putAnswer(tx, ev, text, files)
 		return nil
 	})
 	if err == nil {
 		a.cfg.Outbox.Wake(ev.Thread)
 	}
 	return err
+}
+
+// putAnswer stores an answer. Someone who got one takes part in the thread from now on.
+func (a *Agent) putAnswer(tx store.Tx, ev chat.Event, text string, files []chat.File) {
+	queue.Join(tx, string(ev.Thread))
+	a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Files: files, Quiet: true})
 }
 
 func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {

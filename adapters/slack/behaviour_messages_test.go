@@ -12,6 +12,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 )
 
 // forwarded are the attachments of a message that forwards another, as Slack makes them.
@@ -347,6 +348,7 @@ func TestTheTokenStaysWithSlack(t *testing.T) {
 }
 
 func TestTheStoreDecidesWhatIsAcknowledged(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	broken := errors.New("the disk is full")
 	t.Run("a message that was not stored comes again", func(t *testing.T) {

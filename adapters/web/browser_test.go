@@ -541,6 +541,7 @@ func TestEditingACommandOnThePage(t *testing.T) {
 }
 
 func TestTheStopButtonOfACard(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()

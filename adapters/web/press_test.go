@@ -270,6 +270,7 @@ func TestStepsAreDroppedFromAList(t *testing.T) {
 
 // SURFACE: while it runs, a card has the elapsed time, the last line of output and Stop.
 func TestTheCardOfWhatRunsHasItsLastLine(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := newScreenTest(t)
 	th := s.talk()
@@ -381,6 +382,7 @@ func TestEveryFaceOfACardOnTheConsole(t *testing.T) {
 // The first page shows what waits, runs and changed, in all threads, and what waits can be
 // decided there.
 func TestTheFirstPage(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	desk := &stage{}
 	s := newScreenTest(t, func(c *Config) { c.Desk = desk })

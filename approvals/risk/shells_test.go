@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/internal/needstest"
 )
 
 // What is proven for a shell that is not known must mean the same to every shell that could
@@ -275,6 +277,7 @@ func made(r *rand.Rand) string {
 }
 
 func TestEveryShellReadsTheSame(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	shells := realShells(t)
 	if testing.Short() {

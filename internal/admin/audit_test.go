@@ -23,6 +23,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals/audit"
+	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/mem"
@@ -287,6 +288,7 @@ func TestAFaultOfTheStoreIsOneLineAndStatusOne(t *testing.T) {
 }
 
 func TestAuditOfARunningBot(t *testing.T) {
+	needstest.Long(t)
 	_, db, anchor := recordOne(t)
 	key := bytes.Repeat([]byte{7}, 32)
 	hide := func(s string) string { return strings.ReplaceAll(s, "an-own-secret-value", "***") }

@@ -154,6 +154,7 @@ workflows:
 // TestAgentsACapOfDollarsTakesThePriceTable: what a reply costs is in the table, by the model's name
 // or by how it begins; the cap of a day holds for all threads together.
 func TestAgentsACapOfDollarsTakesThePriceTable(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	model := newCrew(t, part{"look around", looks(4)})
 	c := model.enter(t, `

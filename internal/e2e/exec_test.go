@@ -8,12 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // TestAPersonsOwnCommand runs commands from the command line, without the model: a read, a
 // change once somebody approves it, what is denied, and what can't be run. Output and exit code
 // are the command's own.
 func TestAPersonsOwnCommand(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	l := newLedger(t, nil)
 	b := newBot(t, plainConfig+"policy: {rules: [{name: no-mkfs, when: \"command.startsWith('mkfs')\", then: forbid, sentence: Nobody makes file systems here.}]}\n", l.url)

@@ -59,6 +59,7 @@ func (y *typist) answer(question, text string) {
 // TestTheFirstHour goes the way of somebody new: init on a terminal, run, sign in, and a first
 // approved change on a server of their own over SSH, from the command line and from Slack.
 func TestTheFirstHour(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	begun := time.Now()
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})

@@ -68,7 +68,6 @@ alerts:
 func TestHijackedModel(t *testing.T) {
 	t.Parallel()
 	needstest.Program(t, "tmux", "apt-get install tmux")
-	whole, skipped := needstest.Whole(t), 0
 	if !cagetest.Again(t, binary) {
 		return
 	}
@@ -78,9 +77,6 @@ func TestHijackedModel(t *testing.T) {
 
 	texts := h.plant()
 	h.scripts = append(h.attacks(), h.obedient(texts)...)
-	if !whole {
-		h.scripts = slices.DeleteFunc(h.scripts, func(*attack) bool { skipped++; return skipped%4 != 0 })
-	}
 	h.serve()
 	h.startBot()
 	h.cage.Baseline()

@@ -87,6 +87,7 @@ func (h hooked) waits(input string) (request, thread string, answer func() strin
 // TestACodingAgentAsksByItsHook: proven reads are allowed immediately, everything else once people
 // approve it; what can't be read or asked is denied; the bot runs nothing.
 func TestACodingAgentAsksByItsHook(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	l := newLedger(t, nil)
 	b := newBot(t, plainConfig+"policy: {rules: [{name: no-force, when: \"command.contains('push --force') && target.startsWith('outside:')\", then: forbid, sentence: Nobody forces a push.}]}\n", l.url)
@@ -506,6 +507,7 @@ func newBotWithClient(t *testing.T) *bot {
 
 // A program that ends between two of its questions has no use for its card any more, either.
 func TestAProgramThatEndsBetweenItsQuestionsTakesItsCardWithIt(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := newBotWithClient(t)
 	raw, err := os.ReadFile(filepath.Join(b.dir, "settings", "countersign", "client.json"))

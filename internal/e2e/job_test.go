@@ -17,6 +17,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"countersign/internal/needstest"
 )
 
 // ciProvider signs the identity tokens of jobs, and gives them as the runner of GitHub Actions does.
@@ -92,6 +94,7 @@ policy: {rules: [{name: no-feature-branches, when: "caller.way == 'job' && (call
 // TestAJobProvesWhoItIs runs commands from a job in CI that has no secret of ours: its provider's
 // token says who it is, a rule says as whom it asks, and its own token can only ask.
 func TestAJobProvesWhoItIs(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	p := newCIProvider(t, keys)

@@ -177,6 +177,7 @@ func TestAnotherAgentAsksThroughTheGate(t *testing.T) {
 // TestAnAgentIsServedOverHTTP asks at the bot's own address with a token, and learns by the protocol
 // that it needs one.
 func TestAnAgentIsServedOverHTTP(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := newBot(t, plainConfig, newLedger(t, nil).url)
 	if !b.start() {

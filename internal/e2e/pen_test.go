@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"countersign/internal/needstest"
 )
 
 const penConfig = `
@@ -59,6 +61,7 @@ func attach(t *testing.T, line string) (*os.File, *screen) {
 // TestAPersonTakesThePenAndGivesItBack plays what happens when a command asks for a
 // password: a person attaches, types it and more, and the agent knows afterwards.
 func TestAPersonTakesThePenAndGivesItBack(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		if os.Getenv("CI") == "true" {

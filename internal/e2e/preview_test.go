@@ -116,6 +116,7 @@ func rehearsing(t *testing.T, config string) (c *chatter, dir string) {
 }
 
 func TestACardSaysWhatARehearsalShowed(t *testing.T) {
+	needstest.Long(t)
 	needstest.Program(t, "curl", "apt-get install curl")
 	t.Parallel()
 	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {

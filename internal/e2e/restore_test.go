@@ -17,6 +17,7 @@ import (
 // knows a request as open that was approved and run since; after the restore it is
 // withdrawn, its button does nothing, and the thread goes on.
 func TestARestoredBackupRunsNothingTwice(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
 	model := newCrew(t, part{"print", []turn{{calls: []call{look("seq 300")}}}}, part{"once", []turn{{text: "I do it.", calls: []call{shell("echo x >> " + ran)}}}})

@@ -569,6 +569,7 @@ func TestSlackWhatWasSaidBeforeAndWhatWasDeleted(t *testing.T) {
 // TestSlackStopOfItsOwn: what an approved command printed last stands on its card, and Slack's own
 // stop button ends it.
 func TestSlackStopOfItsOwn(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "out")
 	srv := model(t, func(results int, _ string) turn {

@@ -12,11 +12,13 @@ import (
 	"countersign/approvals/oncall"
 	"countersign/approvals/oncall/oncalltest"
 	"countersign/approvals/tickets/ticketstest"
+	"countersign/internal/needstest"
 )
 
 // The doctor of the built program asks every source of who is on call and every system of tickets, and says
 // what to do about one that doesn't answer.
 func TestTheDoctorAsksEverySourceAndEverySystemOfTickets(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s, tickets := oncalltest.New(t), ticketstest.New(t)
 	now := time.Now().UTC().Truncate(time.Second)

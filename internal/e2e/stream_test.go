@@ -56,6 +56,7 @@ func collected(lines []string) (out []string) {
 // A collector that is away while things happen learns all of them, also from the next process of the bot; a
 // file has them, too.
 func TestEveryDecisionAndRunIsStreamed(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	srv := newEventReceiver(t)
 	srv.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
@@ -182,6 +183,7 @@ ruleset(name="all") { action(type="omfile" file=%q template="all" asyncWriting="
 // A real syslog server and a collector that both want a certificate of the bot's, from an authority that only the
 // configuration names.
 func TestTheStreamProvesWhoTheBotIs(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	a := newAuthority(t)
 	a.sign(t, "server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})

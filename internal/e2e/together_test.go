@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"countersign/client"
+	"countersign/internal/needstest"
 )
 
 // balancer sends each request to a replica that answers.
@@ -52,6 +53,7 @@ func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return 
 // shell, a job in CI and a program ask two replicas, of which one is killed while they wait: each
 // change runs once, is decided by somebody who may, and is in one record.
 func TestAgentsAJobAndAProgramAskAtTheSameTime(t *testing.T) {
+	needstest.Long(t)
 	var f *replicaSet
 	lb := balancer(t, func() (urls []string) {
 		for _, b := range f.bots {

@@ -128,6 +128,7 @@ policy: {approve: {keep_within: 8s}}
 // What nothing would set a timer for isn't offered to undo itself, and can't be approved so by a press of
 // one's own making.
 func TestWhatCannotUndoItselfIsNotApprovedSo(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	if os.Getuid() != 0 {
 		needstest.Missing(t, "only root can make a view of the files")

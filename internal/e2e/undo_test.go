@@ -24,6 +24,7 @@ func tree(t *testing.T, dir string) string {
 // A command whose rehearsal showed all that it does is undone by one press, also after the bot was
 // killed, and not where somebody changed the files since.
 func TestACommandIsUndoneByOnePress(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	for name, config := range map[string]string{"plainly": plainConfig, "in a terminal": strings.Replace(plainConfig, "tmux: false, ", "", 1)} {
 		t.Run(name, func(t *testing.T) {
@@ -78,6 +79,7 @@ func TestAnUndoRefusesWhenTheWorldMovedOn(t *testing.T) {
 // A setting of the kernel is put back to what it was right before the command, and not to what it was
 // when people were asked.
 func TestASettingIsPutBackToWhatItWas(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	needstest.Program(t, "sysctl", "apt-get install procps")
 	if os.Getuid() != 0 {

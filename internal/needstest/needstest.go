@@ -134,11 +134,25 @@ func within(name string) (found []string) {
 		args, _ := os.ReadFile(p + "/cmdline")
 		env, _ := os.ReadFile(p + "/environ")
 		cwd, _ := os.Readlink(p + "/cwd")
-		if pid := filepath.Base(p); len(args) > 0 && pid != strconv.Itoa(os.Getpid()) && strings.Contains(string(args)+string(env)+cwd, name) {
+		if pid := filepath.Base(p); len(args) > 0 && pid != strconv.Itoa(os.Getpid()) && named(string(args)+"\x00"+string(env)+cwd, name) {
 			found = append(found, pid+" "+strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " "))
 		}
 	}
 	return found
+}
+
+// named reports whether a text has a name that ends with it: another's may begin so.
+func named(text, name string) bool {
+	for {
+		_, after, found := strings.Cut(text, name)
+		if !found {
+			return false
+		}
+		if after == "" || !('0' <= after[0] && after[0] <= '9' || 'a' <= after[0] && after[0] <= 'z') {
+			return true
+		}
+		text = after
+	}
 }
 
 // sweepSockets removes the sockets of tmux servers of bots that have ended, which tmux

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/storetest"
@@ -44,6 +45,7 @@ func TestDurable(t *testing.T) {
 }
 
 func TestPackagesOverBolt(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	open := func(t *testing.T) store.DB { return openIn(t, t.TempDir(), 16<<10) }
 	t.Run("queue", func(t *testing.T) { storetest.RunQueue(t, open) })

@@ -113,6 +113,7 @@ func TestConformanceWithoutPreparedStatements(t *testing.T) {
 }
 
 func TestDurable(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	_ = needstest.Whole(t) // it has fewer histories in short

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
@@ -202,6 +203,7 @@ func TestASpareRunsAReadAsAnyOther(t *testing.T) {
 // the bot has a program of its own; a read does not wait for a system that is paused; a spare that
 // was lost is replaced; none is left behind.
 func TestASpareIsForReadsOnly(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	m, l := spared(t, "perl")
 	must := func(s backend.Spec, out string) {

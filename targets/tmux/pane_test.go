@@ -220,6 +220,7 @@ func TestNothingIsShownBetweenWhatSomebodyTypes(t *testing.T) {
 }
 
 func TestLongStandardErrorIsShownInPart(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := start(t)
 	p := b.pane()

@@ -54,6 +54,7 @@ func (b *bench) noted(p *Pane, where Where) {
 }
 
 func TestACommandOfAnEarlierProcessIsTakenUp(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	const begin = "echo begun; echo bad >&2; until [ -e go ]; do sleep 0.01; done; "
 	long := begin + "seq 20000; echo worse >&2; (exit 5)"

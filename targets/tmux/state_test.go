@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/needstest"
 )
 
 // typed types a line as a person does, and waits until it has run.
@@ -99,6 +101,7 @@ func TestACommandRunsOnlyInTheStateThatWasApproved(t *testing.T) {
 }
 
 func TestWhatPeopleOnlyLookAtOrLeaveAsItWasDoesNotStopACommand(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := start(t)
 	p := b.pane()

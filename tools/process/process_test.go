@@ -357,6 +357,9 @@ func TestOutputBeyondTheLimitIsThrownAwayAndTheProcessGoesOn(t *testing.T) { // 
 	for name, dir := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name != "dash" {
+				needstest.Long(t)
+			}
 			b := newBot(t, func(c *process.Config) { c.Limits.Output = 4000 })
 			b.m.path = dir
 			id := b.start("i=0; while [ $i -lt 200000 ]; do echo line $i; i=$((i+1)); done; exit 5")
@@ -484,6 +487,7 @@ func TestAStartThatNobodyConfirmedIsUnknownAndShowsUpLater(t *testing.T) { // X-
 }
 
 func TestAStartThatNeverReachedTheTargetIsGivenUpAfterAMinute(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	b := newBot(t)
 	b.m.set(func() {

@@ -33,7 +33,7 @@ func TestRealPaneResults(t *testing.T) {
 		{"printf 'no newline'; touch x", `{"exit_code":0,"stdout":"no newline","stderr":""}`},
 		{"cd / && kept=yes", `{"exit_code":0,"stdout":"","stderr":""}`},
 		{"pwd; echo $kept", `{"exit_code":0,"stdout":"/\nyes\n","stderr":""}`},
-		{"bash -lc 'set -e; false; echo never'", `{"exit_code":1,"stdout":"","stderr":""}`},
+		{"HOME=/ bash -lc 'set -e; false; echo never'", `{"exit_code":1,"stdout":"","stderr":""}`},
 		{"echo still here; touch x", `{"exit_code":0,"stdout":"still here\n","stderr":""}`},
 		{"pwd", `{"exit_code":0,"stdout":"/\n","stderr":""}`}, // beside the pane, in its directory
 	} {
