@@ -3,7 +3,9 @@ package receipt_test
 import (
 	"context"
 	"os"
+	"os/exec"
 	"testing"
+	"time"
 
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
@@ -73,5 +75,46 @@ func TestAnOverlayIsCompared(t *testing.T) {
 	w.Look(nil)
 	if b, recorded, err := w.Ready(t.Context()); err != nil || b.At == "" || recorded {
 		t.Errorf("recorded: %v, %v, %+v", recorded, err, b)
+	}
+}
+
+// contained looks from a namespace of processes, as that of a container is.
+type contained struct{ *local.Target }
+
+func (c contained) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	if err := s.Permitted(); err != nil {
+		return nil, err
+	}
+	s.Argv = append([]string{"unshare", "--pid", "--fork", "--mount-proc"}, s.Argv...)
+	return warranttest.Start(ctx, c.Target, s)
+}
+
+// The kernel doesn't answer there, and what somebody outside asked for comes there all the same.
+func TestAContainersProcessesAreComparedWhileTheMachinesAreRecorded(t *testing.T) {
+	if os.Getuid() != 0 {
+		needstest.Missing(t, "only root can record")
+	}
+	needstest.ProcessEvents(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	env := []string{"PATH=" + os.Getenv("PATH")}
+	for _, tt := range []struct {
+		target   receipt.Target
+		recorded bool
+	}{{local.New(local.Options{Notes: t.TempDir()}), true}, {contained{local.New(local.Options{Notes: t.TempDir()})}, false}} {
+		w, err := receipt.Prepare(ctx, tt.target, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Drop()
+		w.Look(nil)
+		go func() { // what comes there
+			for ctx.Err() == nil {
+				_ = exec.CommandContext(ctx, "true").Run()
+			}
+		}()
+		if b, recorded, err := w.Ready(ctx); err != nil || b.At == "" || recorded != tt.recorded {
+			t.Errorf("recorded: %v, %v, %+v", recorded, err, b)
+		}
 	}
 }
