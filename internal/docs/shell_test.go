@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"countersign/internal/needstest"
 )
 
 // What a document says stands for what the test has: the console listens on a free
@@ -149,7 +151,7 @@ func newReader(t testing.TB, model string, env ...string) *reader {
 		t.Fatal(err)
 	}
 	r := &reader{t: t, tmp: tmp, dir: filepath.Join(tmp, "countersign")}
-	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
+	t.Cleanup(func() { needstest.End(tmp); _ = os.RemoveAll(tmp) }) // a bot outlives a shell that ended by itself
 	view(t, r.dir)
 	if r.files, err = os.OpenRoot(r.dir); err != nil {
 		t.Fatal(err)
