@@ -12,7 +12,7 @@ import (
 
 	"countersign/agent/history"
 	"countersign/approvals"
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 	"countersign/tools"
 	"countersign/tools/output"
 )

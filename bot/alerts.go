@@ -11,7 +11,7 @@ import (
 	"countersign/alerts/hook"
 	"countersign/alerts/notice"
 	"countersign/bot/threads"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/internal/redact"
 	"countersign/store"
 )

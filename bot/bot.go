@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/adapters/web"
 	"countersign/agent"
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
@@ -34,27 +33,28 @@ import (
 	"countersign/approvals/tickets"
 	"countersign/bot/calls"
 	"countersign/bot/comments"
-	"countersign/bot/console"
+	consoles "countersign/bot/console"
 	"countersign/bot/desk"
 	"countersign/bot/handover"
 	"countersign/bot/machines"
 	"countersign/bot/networks"
+	"countersign/bot/observe"
 	"countersign/bot/oneshot"
 	"countersign/bot/replicas"
+	"countersign/bot/steady"
 	"countersign/bot/stream"
 	"countersign/bot/threads"
 	"countersign/bot/toolbox"
 	"countersign/bot/webhooks"
-	"countersign/internal/config"
-	"countersign/internal/observe"
+	"countersign/config"
+	"countersign/config/rules"
+	"countersign/config/storage"
+	"countersign/console"
 	"countersign/internal/redact"
-	"countersign/internal/rules"
-	"countersign/internal/steady"
-	"countersign/internal/storage"
-	"countersign/signer/wire"
 	"countersign/store"
 	"countersign/store/keyring"
 	"countersign/store/postgres"
+	"countersign/targets/certificate"
 	"countersign/targets/record"
 	"countersign/tools/code"
 	"countersign/tools/hostkey"
@@ -91,9 +91,9 @@ type Bot struct {
 	tickets    *tickets.Book
 	comments   *comments.Commenter
 	handover   handover.Desk
-	console    console.Config
-	web        *web.Adapter   // nil before Run
-	intake     *alerts.Intake // nil without hooks
+	console    consoles.Config
+	web        *console.Adapter // nil before Run
+	intake     *alerts.Intake   // nil without hooks
 }
 
 // Options are what a caller decides.
@@ -160,7 +160,7 @@ func (b *Bot) Machines() machines.Set { return b.machines }
 func (b *Bot) Toolbox() *toolbox.Toolbox { return b.toolbox }
 
 // LoginCode signs somebody in to the console, once.
-func (b *Bot) LoginCode(name string) string { return web.LoginCode(b.key, name, time.Now()) }
+func (b *Bot) LoginCode(name string) string { return console.LoginCode(b.key, name, time.Now()) }
 
 // Caller makes calls without a conversation.
 func (b *Bot) Caller() oneshot.Caller {
@@ -381,7 +381,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		pages = append(pages, o.Pages(Site{DB: b.db, Log: b.log, Rules: b.rules.Load})...)
 	}
 	home := desk.NewHome(commands, b.gate, b.outbox.Last, b.problems)
-	b.console = console.Config{
+	b.console = consoles.Config{
 		Desk: home, Lists: desk.NewLists(home, b.redactor.RedactCommand, pages...),
 		File: b.env.Config, DataDir: b.env.DataDir, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Calls: b.calls, Redact: b.redactor.Redact, Tell: b.tell, Log: b.log,
 	}
@@ -427,7 +427,7 @@ func (b *Bot) signer() func(context.Context, []byte, passkey.Statement) (registr
 		if failed != nil {
 			return registry.Page{}, "", failed
 		}
-		reply, err := signer.Ask(ctx, wire.Ask{Action: action, Statement: s.Encode()})
+		reply, err := signer.Ask(ctx, certificate.Ask{Action: action, Statement: s.Encode()})
 		if err != nil || reply.Link == "" {
 			return registry.Page{}, reply.Nonce, err
 		}

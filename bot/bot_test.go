@@ -19,7 +19,7 @@ import (
 	"countersign/agent/llm"
 	"countersign/approvals/policy"
 	"countersign/bot"
-	"countersign/internal/config"
+	"countersign/config"
 )
 
 // house is a bot that runs in this process, and a browser.

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/adapters/web"
 	"countersign/agent/history"
 	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/approvals/gate"
-	"countersign/bot/console"
-	"countersign/internal/config"
+	consoles "countersign/bot/console"
+	"countersign/config"
+	"countersign/console"
 	"countersign/store"
 	"countersign/store/queue"
 )
@@ -46,7 +46,7 @@ func eraseThread(tx store.Tx, thread chat.ThreadID) {
 		(approvals.Ledger{}).Erase(tx, id)
 	}
 	gate.ForgetAnswers(tx, thread)
-	web.EraseThread(tx, thread)
+	console.EraseThread(tx, thread)
 }
 
 // threadsAtOnce is how many threads one transaction looks at.
@@ -117,13 +117,13 @@ func (f Forget) Run(ctx context.Context, db store.DB) (Forgotten, error) {
 			}
 		}
 		gate.ForgetAnswers(tx, thread)
-		web.ForgetInThread(tx, thread, f.Person, cards)
+		console.ForgetInThread(tx, thread, f.Person, cards)
 		return Forgotten{Messages: n, Threads: min(n, 1)}
 	})
 	if err == nil {
 		err = db.Update(ctx, func(tx store.Tx) error {
-			console.ForgetPasskeys(tx, f.Person, time.Now())
-			web.ForgetPerson(tx, f.Person)
+			consoles.ForgetPasskeys(tx, f.Person, time.Now())
+			console.ForgetPerson(tx, f.Person)
 			return nil
 		})
 	}

@@ -9,8 +9,8 @@ import (
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
-	"countersign/internal/config"
-	"countersign/internal/observe"
+	"countersign/bot/observe"
+	"countersign/config"
 	"countersign/store"
 	"countersign/store/queue"
 )

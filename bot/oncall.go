@@ -8,8 +8,8 @@ import (
 	"countersign/approvals/oncall"
 	"countersign/approvals/policy"
 	"countersign/bot/handover"
-	"countersign/internal/config"
-	"countersign/internal/rules"
+	"countersign/config"
+	"countersign/config/rules"
 	"countersign/store"
 )
 

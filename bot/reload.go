@@ -11,8 +11,8 @@ import (
 	"countersign/alerts"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
-	"countersign/internal/config"
-	"countersign/internal/rules"
+	"countersign/config"
+	"countersign/config/rules"
 )
 
 // reloads rereads the rules at each signal until ctx is done.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"countersign/internal/config"
+	"countersign/config"
 )
 
 func TestASectionThatNeedsARestartIsNamed(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"countersign/bot/machines"
 	"countersign/bot/replicas"
 	"countersign/bot/toolbox"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/store/mem"
 	"countersign/tools/code"
 	"countersign/tools/hostkey"

@@ -20,8 +20,8 @@ import (
 	"countersign/bot/console"
 	"countersign/bot/health"
 	"countersign/bot/replicas"
-	"countersign/internal/address"
-	"countersign/internal/mcpserver"
+	"countersign/client/mcpserver"
+	"countersign/config/address"
 )
 
 // Serving says how a bot is served.

@@ -11,11 +11,11 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/audit"
-	"countersign/bot/courier"
 	"countersign/bot/stream"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/internal/redact"
 	"countersign/store"
+	"countersign/store/courier"
 )
 
 // newStream makes the stream of decisions and runs.

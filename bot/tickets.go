@@ -5,7 +5,7 @@ import (
 
 	"countersign/approvals/tickets"
 	"countersign/bot/comments"
-	"countersign/internal/config"
+	"countersign/config"
 )
 
 // newTickets makes what knows tickets, and what tells them of changes.

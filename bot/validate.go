@@ -7,12 +7,12 @@ import (
 	"maps"
 	"os"
 
-	"countersign/adapters/web/tlsfile"
 	"countersign/bot/console"
 	"countersign/bot/machines"
 	"countersign/bot/toolbox"
-	"countersign/internal/config"
-	"countersign/internal/rules"
+	"countersign/config"
+	"countersign/config/rules"
+	"countersign/console/tlsfile"
 	"countersign/tools/hostkey"
 )
 

@@ -74,7 +74,7 @@ with() {
 	cat "$2" >>"$notices"
 }
 with "the rules of gitleaks" internal/redact/gitleaks.LICENSE
-with "xterm.js" adapters/web/static/vendor/xterm/LICENSE
+with "xterm.js" console/static/vendor/xterm/LICENSE
 if [ "$cgo" = 1 ]; then
 	for file in deploy/licenses/*.txt; do
 		with "$(basename "$file" .txt)" "$file"

@@ -22,8 +22,8 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/debiantest"
-	"countersign/internal/needstest"
+	"countersign/test/debiantest"
+	"countersign/test/needstest"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/discord"
 	"countersign/adapters/discord/discordfake"
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 func TestShardsTogether(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
 	"countersign/adapters/slack/slackfake"
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // forwarded are the attachments of a message that forwards another, as Slack makes them.

@@ -21,8 +21,8 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
 	"countersign/adapters/slack/slackfake"
-	"countersign/internal/needstest"
-	"countersign/internal/npmtest"
+	"countersign/test/needstest"
+	"countersign/test/npmtest"
 )
 
 // argumentTypes are the types that @slack/web-api 8.2.0 gives to the arguments

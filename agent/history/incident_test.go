@@ -12,7 +12,7 @@ import (
 	"countersign/agent/llm"
 	"countersign/agent/tokens"
 	"countersign/approvals"
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // incident writes a long night of several people, an agent and two sub-agents, the same

@@ -25,10 +25,10 @@ import (
 	"countersign/agent/llm"
 	"countersign/approvals"
 	"countersign/approvals/audit"
-	"countersign/internal/needstest"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/mem"
+	"countersign/test/needstest"
 )
 
 func export(t testing.TB, inc Incident, p Parts) []byte {

@@ -48,7 +48,7 @@ func samples(t testing.TB) map[string]string {
 	m["log as JSON"] = string(quoted)
 	for name, path := range map[string]string{
 		"Markdown": "../../ARCHITECTURE.md", "tables": "../../docs/benchmarks.md", "Go": "../../bot/bot.go", "checksums": "../../go.sum",
-		"JavaScript": "../../adapters/web/static/output.js", "CSS": "../../adapters/web/static/app.css", "YAML": "../workflow/runbooks/disk-full.yaml",
+		"JavaScript": "../../console/static/output.js", "CSS": "../../console/static/app.css", "YAML": "../workflow/runbooks/disk-full.yaml",
 		"Python": "../../examples/plugins/python/plugin.py", "shell": "../../tools/process/supervise.sh", "directory": "testdata/ls.txt", "processes": "testdata/ps.txt",
 		"commands": "../../approvals/risk/testdata/read.txt",
 	} {

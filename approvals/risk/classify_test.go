@@ -10,7 +10,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 	"pgregory.net/rapid"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 func TestVerdictOfAProvenRead(t *testing.T) {

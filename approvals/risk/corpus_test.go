@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // lines returns the rows of a file, without comments and empty lines.

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/lock"
+	"countersign/test/needstest"
 )
 
 // The prover holds the tables against the real programs. For each program that

@@ -34,9 +34,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/lock"
+	"countersign/test/needstest"
 )
 
 // The differential test runs what the classifier proves, for real: thousands

@@ -20,7 +20,7 @@ import (
 
 	"mvdan.cc/sh/v3/syntax"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // What is proven for a shell that is not known must mean the same to every shell that could

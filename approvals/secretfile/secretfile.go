@@ -1,6 +1,6 @@
 // Package secretfile is the one list of files whose content is a secret: the product's own, and the
 // well-known ones of others. The proof that a command only reads, the tools for files and the test of
-// what our programs write all read it; what a bot's configuration names is beside it (internal/config).
+// what our programs write all read it; what a bot's configuration names is beside it (config).
 // It is pure: it looks at names, never at files.
 package secretfile
 

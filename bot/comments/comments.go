@@ -18,9 +18,9 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/tickets"
-	"countersign/bot/courier"
 	"countersign/bot/link"
 	"countersign/store"
+	"countersign/store/courier"
 )
 
 // Config is what a [Commenter] needs.

@@ -2,7 +2,7 @@
 // shows of terminals and recordings, and the address that it listens on, with its limits
 // and its certificate.
 //
-// What the console does is adapters/web.
+// What the console does is console.
 package console
 
 import (
@@ -20,19 +20,19 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/adapters/web"
-	"countersign/adapters/web/connlimit"
-	"countersign/adapters/web/oidc"
-	"countersign/adapters/web/tlsfile"
-	"countersign/adapters/web/webpush"
 	"countersign/approvals/audit"
 	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/registry"
 	"countersign/bot/machines"
 	"countersign/bot/replicas"
-	"countersign/internal/config"
+	"countersign/config"
+	"countersign/config/rules"
+	"countersign/console"
+	"countersign/console/connlimit"
+	"countersign/console/oidc"
+	"countersign/console/tlsfile"
+	"countersign/console/webpush"
 	"countersign/internal/redact"
-	"countersign/internal/rules"
 	"countersign/store"
 )
 
@@ -47,9 +47,9 @@ type Config struct {
 	Rules      func() *rules.Rules
 	Replicas   *replicas.Member
 	Machines   machines.Set
-	Desk       web.Desk
-	Lists      web.Lists
-	Outputs    web.Outputs // nil where none is kept
+	Desk       console.Desk
+	Lists      console.Lists
+	Outputs    console.Outputs // nil where none is kept
 	Calls      chat.Calls
 	Recordings *machines.Recordings // nil where nothing is recorded
 	Redact     func(string) string
@@ -128,19 +128,19 @@ const (
 // New returns the web console that is served at base. It says signIn to who isn't signed in ("" is
 // the command that makes a link), and offers examples to who has no
 // thread yet.
-func New(c Config, base, signIn string, examples []string) (*web.Adapter, error) {
+func New(c Config, base, signIn string, examples []string) (*console.Adapter, error) {
 	proxies, err := c.Web.ProxyPrefixes(c.File)
 	if err != nil {
 		return nil, err
 	}
 	trail := audit.Trail{Redact: c.Redact, Tell: c.Tell}
-	cfg := web.Config{
+	cfg := console.Config{
 		DB: c.DB, Key: c.Key, Desk: c.Desk, Lists: c.Lists, Redact: c.Redact, Title: "Countersign", SignIn: signIn, Examples: examples, Outputs: c.Outputs, Calls: c.Calls, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
 		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
 		Idle: c.Web.Idle, Absolute: c.Web.Session, Proxies: proxies, OIDCLabel: c.Web.OIDC.Label,
-		Users: func(name string, groups []string) web.Role { return Role(c.Rules(), name, groups) },
+		Users: func(name string, groups []string) console.Role { return Role(c.Rules(), name, groups) },
 		Names: func() []string { return c.Rules().File.WebNames() },
-		Audit: func(tx store.Tx, x web.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
+		Audit: func(tx store.Tx, x console.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
 	}
 	if site, err := passkey.SiteOf(c.Web.Origin); err == nil {
 		cfg.Passkeys = passkeys{db: c.DB, book: registry.Book{Site: site}, trail: trail, rules: c.Rules, now: time.Now}
@@ -190,7 +190,7 @@ func New(c Config, base, signIn string, examples []string) (*web.Adapter, error)
 	if c.Recordings != nil {
 		cfg.Recordings = films{*c.Recordings}
 	}
-	return web.New(cfg)
+	return console.New(cfg)
 }
 
 // IdentityProvider returns the client of the provider that is configured. seen gets what each sign-in
@@ -208,12 +208,12 @@ func IdentityProvider(c config.OIDCConfig, secret redact.Secret, log *slog.Logge
 
 // Role says what somebody may do in the console. It needs no network, since the
 // groups that an identity provider named came with the session.
-func Role(r *rules.Rules, name string, groups []string) web.Role {
+func Role(r *rules.Rules, name string, groups []string) console.Role {
 	who := chat.User{ID: chat.UserID("web:" + name)}
-	role := web.None
+	role := console.None
 	for _, p := range r.File.People {
 		if slices.Contains(p.Web, name) {
-			return web.Member // also while they aren't on call
+			return console.Member // also while they aren't on call
 		}
 	}
 	for _, g := range slices.Sorted(maps.Keys(r.File.Groups)) {
@@ -221,9 +221,9 @@ func Role(r *rules.Rules, name string, groups []string) web.Role {
 			continue
 		}
 		if !slices.Contains(r.File.Web.Viewers, g) {
-			return web.Member
+			return console.Member
 		}
-		role = web.Viewer
+		role = console.Viewer
 	}
 	return role
 }
@@ -233,7 +233,7 @@ func Role(r *rules.Rules, name string, groups []string) web.Role {
 const doorThread = "console"
 
 // doorEvent is what the audit record says of one thing at the console's door.
-func doorEvent(x web.Access) audit.Event {
+func doorEvent(x console.Access) audit.Event {
 	from := ""
 	if x.Address != "" {
 		from = "from " + x.Address

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"countersign/adapters/web"
 	"countersign/approvals/audit"
 	"countersign/approvals/policy"
-	"countersign/internal/config"
-	"countersign/internal/rules"
+	"countersign/config"
+	"countersign/config/rules"
+	"countersign/console"
 	"countersign/store"
 	"countersign/store/mem"
 )
@@ -41,18 +41,18 @@ func TestWhoMayDoWhatInTheConsole(t *testing.T) {
 		rule   string
 		name   string
 		groups []string
-		want   web.Role
+		want   console.Role
 	}{
-		{"somebody in a group is a member", "alice", nil, web.Member},
-		{"somebody in a group of viewers only looks", "vera", nil, web.Viewer},
-		{"somebody in no group stays outside", "eve", nil, web.None},
-		{"a group of the identity provider counts", "eve@example.com", []string{"sre"}, web.Member},
-		{"so does one of viewers", "eve@example.com", []string{"engineering"}, web.Viewer},
-		{"the other group wins", "eve@example.com", []string{"engineering", "sre"}, web.Member},
-		{"a name is no group", "sre", nil, web.None},
-		{"a group is no name", "eve", []string{"alice"}, web.None},
-		{"an id of another network is nothing", "U1", []string{"U1"}, web.None},
-		{"nobody has no name", "", nil, web.None},
+		{"somebody in a group is a member", "alice", nil, console.Member},
+		{"somebody in a group of viewers only looks", "vera", nil, console.Viewer},
+		{"somebody in no group stays outside", "eve", nil, console.None},
+		{"a group of the identity provider counts", "eve@example.com", []string{"sre"}, console.Member},
+		{"so does one of viewers", "eve@example.com", []string{"engineering"}, console.Viewer},
+		{"the other group wins", "eve@example.com", []string{"engineering", "sre"}, console.Member},
+		{"a name is no group", "sre", nil, console.None},
+		{"a group is no name", "eve", []string{"alice"}, console.None},
+		{"an id of another network is nothing", "U1", []string{"U1"}, console.None},
+		{"nobody has no name", "", nil, console.None},
 	} {
 		if got := Role(r, tc.name, tc.groups); got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.rule, got, tc.want)
@@ -72,7 +72,7 @@ func TestNamesOfTheConfigurationAreCompared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]web.Role{"bob": web.Member, "jos\u00e9": web.Member, "bob ": web.None} {
+	for name, want := range map[string]console.Role{"bob": console.Member, "jos\u00e9": console.Member, "bob ": console.None} {
 		if got := Role(r, name, nil); got != want {
 			t.Errorf("%q: %v", name, got)
 		}
@@ -83,7 +83,7 @@ func TestSignInsAreLinesOfTheAuditRecord(t *testing.T) {
 	db := mem.Open()
 	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	err := db.Update(t.Context(), func(tx store.Tx) error {
-		x := web.Access{What: web.SignedIn, Name: "alice", How: "oidc", Address: "192.0.2.7", Agent: "Browser/1", Note: "first", At: at}
+		x := console.Access{What: console.SignedIn, Name: "alice", How: "oidc", Address: "192.0.2.7", Agent: "Browser/1", Note: "first", At: at}
 		audit.Append(tx, doorThread, doorEvent(x), x.At)
 		return nil
 	})

@@ -14,10 +14,10 @@ import (
 	"slices"
 	"strings"
 
-	"countersign/adapters/web"
-	"countersign/adapters/web/oidc"
+	"countersign/config"
+	"countersign/console"
+	"countersign/console/oidc"
 	"countersign/internal/condition"
-	"countersign/internal/config"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 	maxKeys     = 1 << 20 // bytes of a file of keys
 )
 
-// identities implements [web.Identities].
+// identities implements [console.Identities].
 type identities struct {
 	jobs   []jobRule
 	person *oidc.Verifier // nil: no provider gives access tokens for the bot
@@ -86,17 +86,17 @@ func newIdentities(list []config.IdentityConfig, file string, web config.WebConf
 	return out, nil
 }
 
-// Issuer implements web.Identities.
+// Issuer implements console.Identities.
 func (x *identities) Issuer() string { return x.issuer }
 
-// Person implements web.Identities.
-func (x *identities) Person(ctx context.Context, token string) (p web.Person, err error) {
+// Person implements console.Identities.
+func (x *identities) Person(ctx context.Context, token string) (p console.Person, err error) {
 	if x.person == nil {
 		return p, errNoIdentities
 	}
 	claims, err := x.person.Claims(ctx, token)
 	if errors.Is(err, oidc.ErrKeys) {
-		err = fmt.Errorf("%w: %w", web.ErrNoKeys, err)
+		err = fmt.Errorf("%w: %w", console.ErrNoKeys, err)
 	}
 	if err != nil {
 		return p, err
@@ -107,8 +107,8 @@ func (x *identities) Person(ctx context.Context, token string) (p web.Person, er
 	return p, err
 }
 
-// Stands implements web.Identities.
-func (x *identities) Stands(j web.Job) bool {
+// Stands implements console.Identities.
+func (x *identities) Stands(j console.Job) bool {
 	return slices.ContainsFunc(x.jobs, func(r jobRule) bool { return r.id() == j.Rule && r.User == j.User })
 }
 
@@ -118,10 +118,10 @@ func (r jobRule) id() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Job implements web.Identities: the first rule that holds says who the job is.
-func (x *identities) Job(ctx context.Context, token string) (web.Job, error) {
+// Job implements console.Identities: the first rule that holds says who the job is.
+func (x *identities) Job(ctx context.Context, token string) (console.Job, error) {
 	if len(x.jobs) == 0 {
-		return web.Job{}, errNoIdentities
+		return console.Job{}, errNoIdentities
 	}
 	var last error
 	for _, r := range x.jobs {
@@ -145,7 +145,7 @@ func (x *identities) Job(ctx context.Context, token string) (web.Job, error) {
 		job.Rule = r.id()
 		return job, nil
 	}
-	return web.Job{}, last
+	return console.Job{}, last
 }
 
 // texts are claims as text; what is neither text, number nor truth is left out.
@@ -177,7 +177,7 @@ func brief(claims map[string]string) string {
 // jobOf says what is known of a job: GitHub's tokens have repository and workflow
 // (https://docs.github.com/actions/reference/security/oidc), GitLab's have project_path
 // (https://docs.gitlab.com/ci/secrets/id_token_authentication/).
-func jobOf(c config.IdentityConfig, claims map[string]string) web.Job {
+func jobOf(c config.IdentityConfig, claims map[string]string) console.Job {
 	host := ""
 	if u, err := url.Parse(c.Issuer); err == nil {
 		if host = u.Host; host == "token.actions.githubusercontent.com" {
@@ -188,5 +188,5 @@ func jobOf(c config.IdentityConfig, claims map[string]string) web.Job {
 	if repository != "" {
 		repository = host + "/" + repository
 	}
-	return web.Job{User: c.User, Program: cmp.Or(claims["workflow"], "CI"), Repository: repository, Ref: claims["ref"]}
+	return console.Job{User: c.User, Program: cmp.Or(claims["workflow"], "CI"), Repository: repository, Ref: claims["ref"]}
 }

@@ -4,25 +4,25 @@ import (
 	"encoding/json"
 	"testing"
 
-	"countersign/adapters/web"
-	"countersign/internal/config"
+	"countersign/config"
+	"countersign/console"
 )
 
 // What the two providers call things ends up under one name on the card and in rules.
 func TestAJobIsReadFromItsProvidersClaims(t *testing.T) {
 	for _, tc := range []struct {
 		issuer, claims string
-		want           web.Job
+		want           console.Job
 	}{
 		{
 			"https://token.actions.githubusercontent.com", `{"repository":"acme/shop","ref":"refs/heads/main","workflow":"deploy","run_id":"7","aud":["x"],"nested":{"a":1}}`,
-			web.Job{User: "deploys", Program: "deploy", Repository: "github.com/acme/shop", Ref: "refs/heads/main"},
+			console.Job{User: "deploys", Program: "deploy", Repository: "github.com/acme/shop", Ref: "refs/heads/main"},
 		},
 		{
 			"https://gitlab.example.com", `{"project_path":"acme/shop","ref":"main","pipeline_source":"push","project_id":"22","ref_protected":"true"}`,
-			web.Job{User: "deploys", Program: "CI", Repository: "gitlab.example.com/acme/shop", Ref: "main"},
+			console.Job{User: "deploys", Program: "CI", Repository: "gitlab.example.com/acme/shop", Ref: "main"},
 		},
-		{"https://ci.example.com", `{"sub":"job 1"}`, web.Job{User: "deploys", Program: "CI"}},
+		{"https://ci.example.com", `{"sub":"job 1"}`, console.Job{User: "deploys", Program: "CI"}},
 	} {
 		raw := map[string]json.RawMessage{}
 		if err := json.Unmarshal([]byte(tc.claims), &raw); err != nil {

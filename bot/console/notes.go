@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync"
 
-	"countersign/adapters/web"
-	"countersign/adapters/web/oidc"
+	"countersign/console"
+	"countersign/console/oidc"
 )
 
 // Files of the data directory with what doctor shows: it reads them while a bot has the store.
@@ -66,15 +66,15 @@ func LastSignIn(dataDir string) (s oidc.Sample, ok bool) {
 }
 
 // keepProblems keeps which browsers get no notifications; nil without a directory.
-func keepProblems(dataDir string, log *slog.Logger) func(web.PushProblem) {
+func keepProblems(dataDir string, log *slog.Logger) func(console.PushProblem) {
 	if dataDir == "" {
 		return nil
 	}
 	var mu sync.Mutex
-	return func(p web.PushProblem) {
+	return func(p console.PushProblem) {
 		mu.Lock()
 		defer mu.Unlock()
-		all := map[string]web.PushProblem{}
+		all := map[string]console.PushProblem{}
 		kept(dataDir, problemsName, &all)
 		if p.Problem == "" {
 			delete(all, p.Device)
@@ -86,10 +86,10 @@ func keepProblems(dataDir string, log *slog.Logger) func(web.PushProblem) {
 }
 
 // PushProblems are the browsers that get no notifications.
-func PushProblems(dataDir string) []web.PushProblem {
-	all := map[string]web.PushProblem{}
+func PushProblems(dataDir string) []console.PushProblem {
+	all := map[string]console.PushProblem{}
 	kept(dataDir, problemsName, &all)
-	return slices.SortedFunc(maps.Values(all), func(a, b web.PushProblem) int { return strings.Compare(a.Device, b.Device) })
+	return slices.SortedFunc(maps.Values(all), func(a, b console.PushProblem) int { return strings.Compare(a.Device, b.Device) })
 }
 
 // isPublic reports whether an origin looks like one of the internet: Apple's push service refuses others.

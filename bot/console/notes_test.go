@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"countersign/adapters/web"
-	"countersign/adapters/web/oidc"
+	"countersign/console"
+	"countersign/console/oidc"
 )
 
 func TestWhatDoctorShowsIsKept(t *testing.T) {
@@ -19,9 +19,9 @@ func TestWhatDoctorShowsIsKept(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	note := keepProblems(dir, log)
-	note(web.PushProblem{Device: "b", User: "bob", Name: "Safari", Problem: "refused"})
-	note(web.PushProblem{Device: "a", User: "ann", Name: "Chrome", Problem: "refused"})
-	note(web.PushProblem{Device: "b"})
+	note(console.PushProblem{Device: "b", User: "bob", Name: "Safari", Problem: "refused"})
+	note(console.PushProblem{Device: "a", User: "ann", Name: "Chrome", Problem: "refused"})
+	note(console.PushProblem{Device: "b"})
 	if got := PushProblems(dir); len(got) != 1 || got[0].User != "ann" {
 		t.Errorf("%+v", got)
 	}

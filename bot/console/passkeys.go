@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/adapters/web"
 	"countersign/approvals/audit"
 	"countersign/approvals/passkey"
 	"countersign/approvals/passkey/register"
 	"countersign/approvals/passkey/registry"
-	"countersign/internal/rules"
+	"countersign/config/rules"
+	"countersign/console"
 	"countersign/store"
 )
 
@@ -40,8 +40,8 @@ type passkeys struct {
 func owner(user string) string { return "web:" + user }
 
 // shown is a key as its owner sees it, with its line for the signer if there is one.
-func shown(k register.Key, signer bool) web.Passkey {
-	p := web.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used, Print: k.Digest()[:passkey.Digits]}
+func shown(k register.Key, signer bool) console.Passkey {
+	p := console.Passkey{ID: k.ID, Owner: strings.TrimPrefix(k.Owner, "web:"), Name: k.Name, Added: k.Added, By: strings.TrimPrefix(k.By, "web:"), Used: k.Used, Print: k.Digest()[:passkey.Digits]}
 	if signer {
 		p.Signer = fmt.Sprintf("- {id: %q, public: %q}", k.ID, base64.RawURLEncoding.EncodeToString(k.Public))
 	}
@@ -64,8 +64,8 @@ func (p passkeys) confirms(tx store.Tx, user string, groups []string) bool {
 	return false
 }
 
-// Passkeys implements web.Passkeys.
-func (p passkeys) Passkeys(ctx context.Context, user string, groups []string) (mine, waiting []web.Passkey, err error) {
+// Passkeys implements console.Passkeys.
+func (p passkeys) Passkeys(ctx context.Context, user string, groups []string) (mine, waiting []console.Passkey, err error) {
 	err = p.db.View(ctx, func(tx store.Tx) error {
 		mine, waiting = nil, nil
 		confirms := p.confirms(tx, user, groups)
@@ -82,9 +82,9 @@ func (p passkeys) Passkeys(ctx context.Context, user string, groups []string) (m
 	return mine, waiting, err
 }
 
-// BeginPasskey implements web.Passkeys.
-func (p passkeys) BeginPasskey(ctx context.Context, user string) (web.NewPasskey, error) {
-	out := web.NewPasskey{
+// BeginPasskey implements console.Passkeys.
+func (p passkeys) BeginPasskey(ctx context.Context, user string) (console.NewPasskey, error) {
+	out := console.NewPasskey{
 		Site: p.book.Site.ID, User: user, Handle: base64.RawURLEncoding.EncodeToString([]byte(owner(user))), Algorithms: register.Algorithms(), Known: []string{},
 	}
 	err := p.db.Update(ctx, func(tx store.Tx) error {
@@ -102,11 +102,11 @@ func (p passkeys) BeginPasskey(ctx context.Context, user string) (web.NewPasskey
 // once, also when it is refused.
 func refused(err error) error {
 	s := err.Error()
-	return web.RefusalError(strings.ToUpper(s[:1]) + s[1:] + ".")
+	return console.RefusalError(strings.ToUpper(s[:1]) + s[1:] + ".")
 }
 
-// AddPasskey implements web.Passkeys.
-func (p passkeys) AddPasskey(ctx context.Context, user, name string, response json.RawMessage, invited func(tx store.Tx) bool) (out web.Passkey, err error) {
+// AddPasskey implements console.Passkeys.
+func (p passkeys) AddPasskey(ctx context.Context, user, name string, response json.RawMessage, invited func(tx store.Tx) bool) (out console.Passkey, err error) {
 	var why error
 	err = p.db.Update(ctx, func(tx store.Tx) error {
 		k, err := p.book.Add(tx, owner(user), name, response, p.now())
@@ -144,9 +144,9 @@ func ForgetPasskeys(tx store.Tx, who chat.UserID, now time.Time) {
 	}
 }
 
-const errNotConfirming = web.RefusalError("You can't confirm this. It needs an approver who has a passkey, and isn't whose it is.")
+const errNotConfirming = console.RefusalError("You can't confirm this. It needs an approver who has a passkey, and isn't whose it is.")
 
-// AskPasskey implements web.Passkeys.
+// AskPasskey implements console.Passkeys.
 func (p passkeys) AskPasskey(ctx context.Context, user string, groups []string, id string) (out chat.Signing, err error) {
 	err = p.db.Update(ctx, func(tx store.Tx) error {
 		k, ok := p.book.Get(tx, id)
@@ -163,8 +163,8 @@ func (p passkeys) AskPasskey(ctx context.Context, user string, groups []string, 
 	return out, err
 }
 
-// ConfirmPasskey implements web.Passkeys.
-func (p passkeys) ConfirmPasskey(ctx context.Context, user string, groups []string, signed chat.Signed) (out web.Passkey, err error) {
+// ConfirmPasskey implements console.Passkeys.
+func (p passkeys) ConfirmPasskey(ctx context.Context, user string, groups []string, signed chat.Signed) (out console.Passkey, err error) {
 	var why error
 	err = p.db.Update(ctx, func(tx store.Tx) error {
 		if why = errNotConfirming; !p.confirms(tx, user, groups) {
@@ -185,12 +185,12 @@ func (p passkeys) ConfirmPasskey(ctx context.Context, user string, groups []stri
 	return out, err
 }
 
-// SignInSite implements web.Passkeys.
+// SignInSite implements console.Passkeys.
 func (p passkeys) SignInSite(once string) (site string, challenge []byte) {
 	return p.book.Site.ID, registry.SignInChallenge(once)
 }
 
-// Signed implements web.Passkeys.
+// Signed implements console.Passkeys.
 func (p passkeys) Signed(ctx context.Context, once string, response json.RawMessage) error {
 	return p.db.View(ctx, func(tx store.Tx) error {
 		if _, _, err := p.book.Signed(tx, once, response); err != nil {
@@ -200,26 +200,26 @@ func (p passkeys) Signed(ctx context.Context, once string, response json.RawMess
 	})
 }
 
-// SignedIn implements web.Passkeys.
-func (p passkeys) SignedIn(tx store.Tx, once string, response json.RawMessage) (web.Passkey, error) {
+// SignedIn implements console.Passkeys.
+func (p passkeys) SignedIn(tx store.Tx, once string, response json.RawMessage) (console.Passkey, error) {
 	k, err := p.book.SignIn(tx, once, response, p.now())
 	if err != nil {
-		return web.Passkey{}, refused(err)
+		return console.Passkey{}, refused(err)
 	}
 	return shown(k, false), nil
 }
 
-// Stands implements web.Passkeys.
+// Stands implements console.Passkeys.
 func (p passkeys) Stands(tx store.Tx, user, id string) bool {
 	k, ok := p.book.Get(tx, id)
 	return ok && k.Owner == owner(user) && k.Confirmed()
 }
 
-// EndPasskey implements web.Passkeys.
+// EndPasskey implements console.Passkeys.
 func (p passkeys) EndPasskey(ctx context.Context, user, id string) error {
 	return p.db.Update(ctx, func(tx store.Tx) error {
 		if k, ok := p.book.Get(tx, id); !ok || k.Owner != owner(user) {
-			return web.RefusalError("You have no such passkey. Reload the page.")
+			return console.RefusalError("You have no such passkey. Reload the page.")
 		}
 		k, _ := p.book.Remove(tx, id)
 		p.audit(tx, passkeyRemoved, user, k, "by its owner")

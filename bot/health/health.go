@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"countersign/adapters/web/connlimit"
+	"countersign/console/connlimit"
 	"countersign/store"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"countersign/adapters/web/connlimit"
+	"countersign/console/connlimit"
 	"countersign/store"
 	"countersign/store/mem"
 )

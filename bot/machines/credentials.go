@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"countersign/approvals"
-	"countersign/signer/client"
-	"countersign/signer/wire"
+	"countersign/proof/signer/client"
 	"countersign/store"
+	"countersign/targets/certificate"
 )
 
 // credentials gets the certificates of one target: it shows the signer what people's devices signed.
@@ -39,7 +39,7 @@ func Signer(o *Options) (*client.Client, error) {
 
 // Watch implements ssh.Credentials.
 func (c *credentials) Watch(ctx context.Context, key string) (string, error) {
-	return c.signer.Issue(ctx, wire.Request{Kind: wire.Watch, Target: c.target, Key: key})
+	return c.signer.Issue(ctx, certificate.Request{Kind: certificate.Watch, Target: c.target, Key: key})
 }
 
 // Follow implements ssh.Credentials.
@@ -48,7 +48,7 @@ func (c *credentials) Follow(ctx context.Context, approval, key string) (string,
 	if err != nil {
 		return "", err
 	}
-	return c.signer.Issue(ctx, wire.Request{Kind: wire.Follow, Target: c.target, Key: key, Approval: string(voted.ID), Step: step})
+	return c.signer.Issue(ctx, certificate.Request{Kind: certificate.Follow, Target: c.target, Key: key, Approval: string(voted.ID), Step: step})
 }
 
 // Change implements ssh.Credentials.
@@ -57,16 +57,16 @@ func (c *credentials) Change(ctx context.Context, approval, key string) (string,
 	if err != nil {
 		return "", nil, err
 	}
-	r := wire.Request{Kind: wire.Change, Target: c.target, Key: key, Approval: string(voted.ID), Step: step}
+	r := certificate.Request{Kind: certificate.Change, Target: c.target, Key: key, Approval: string(voted.ID), Step: step}
 	if r.Action, err = json.Marshal(voted.Action); err != nil {
 		return "", nil, err
 	}
 	for _, v := range voted.Votes {
 		if v.Counts() && v.Passkey != nil {
-			r.Votes = append(r.Votes, wire.Vote{Statement: v.Passkey.Statement, Response: v.Passkey.Response})
+			r.Votes = append(r.Votes, certificate.Vote{Statement: v.Passkey.Statement, Response: v.Passkey.Response})
 		}
 	}
-	action, err := wire.StepOf(r.Action, step)
+	action, err := certificate.StepOf(r.Action, step)
 	if err != nil {
 		return "", nil, err
 	}

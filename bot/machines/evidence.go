@@ -9,7 +9,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/store"
 	"countersign/targets/backend"
 	"countersign/targets/session"

@@ -7,7 +7,7 @@ import (
 	"net"
 	"strconv"
 
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/targets/backend"
 	"countersign/targets/ssh"
 	"countersign/tools"

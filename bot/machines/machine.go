@@ -21,7 +21,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/store"
 	"countersign/targets/backend"
 	"countersign/targets/container"

@@ -19,7 +19,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/targets/rehearsal"

@@ -11,7 +11,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/targets/backend"
 	"countersign/targets/backend/door"
 	"countersign/targets/rehearsal"

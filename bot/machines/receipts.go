@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"countersign/approvals"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/store"
 	"countersign/targets/backend"
 	"countersign/targets/receipt"

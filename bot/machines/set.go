@@ -10,7 +10,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/targets/backend"
 	"countersign/targets/session"
 	"countersign/tools"

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/targets/ssh"
 )
 

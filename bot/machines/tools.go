@@ -11,7 +11,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/approvals/secretfile"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/targets/backend"
 	"countersign/targets/local"
 	"countersign/tools"

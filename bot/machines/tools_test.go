@@ -3,7 +3,7 @@ package machines
 import (
 	"testing"
 
-	"countersign/internal/config"
+	"countersign/config"
 )
 
 // TestToolsWhereEachChangeTakesACertificate: whatever changes something there is a command with a

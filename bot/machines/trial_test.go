@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // A timer undoes as the button does: not what somebody else has changed since.

@@ -6,7 +6,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/targets/backend/door"
 )
 

@@ -23,8 +23,8 @@ import (
 	"countersign/adapters/slack"
 	"countersign/bot/replicas"
 	"countersign/bot/threads"
-	"countersign/internal/config"
-	"countersign/internal/rules"
+	"countersign/config"
+	"countersign/config/rules"
 	"countersign/store"
 	"countersign/store/queue"
 )

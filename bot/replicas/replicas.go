@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/store"
 	"countersign/store/outbox"
 	"countersign/store/postgres"

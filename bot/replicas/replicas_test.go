@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/store"
 	"countersign/store/mem"
 )

@@ -27,9 +27,9 @@ import (
 	"time"
 
 	"countersign/approvals/audit"
-	"countersign/bot/courier"
 	"countersign/internal/redact"
 	"countersign/store"
+	"countersign/store/courier"
 )
 
 const (

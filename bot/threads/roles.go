@@ -7,7 +7,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/agent/role"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/store"
 )
 

@@ -18,8 +18,8 @@ import (
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/bot/machines"
-	"countersign/internal/config"
-	"countersign/internal/rules"
+	"countersign/config"
+	"countersign/config/rules"
 	"countersign/store"
 	"countersign/tools"
 )

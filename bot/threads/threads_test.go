@@ -9,8 +9,8 @@ import (
 	"countersign/agent/role"
 	"countersign/approvals/policy"
 	"countersign/bot/machines"
-	"countersign/internal/config"
-	"countersign/internal/rules"
+	"countersign/config"
+	"countersign/config/rules"
 	"countersign/store"
 	"countersign/store/mem"
 )

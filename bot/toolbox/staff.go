@@ -7,7 +7,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/role"
 	"countersign/bot/threads"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/tools"
 	"countersign/tools/delegate"
 )

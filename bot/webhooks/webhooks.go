@@ -24,10 +24,10 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals/audit"
-	"countersign/bot/courier"
 	"countersign/bot/link"
 	"countersign/internal/redact"
 	"countersign/store"
+	"countersign/store/courier"
 )
 
 const (

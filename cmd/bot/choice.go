@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"countersign/internal/config"
+	"countersign/config"
 )
 
 // choice is the machine that a one-shot command works on, from its flags.

@@ -21,8 +21,8 @@ import (
 	"countersign/agent/llm/openai/openaitest"
 	"countersign/approvals/policy"
 	"countersign/bot"
-	"countersign/internal/config"
-	"countersign/internal/incident"
+	"countersign/cli/incident"
+	"countersign/config"
 	"countersign/targets/backend"
 	"countersign/targets/backend/door"
 )

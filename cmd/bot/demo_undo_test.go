@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"countersign/agent/llm/openai/openaitest"
-	"countersign/internal/incident"
+	"countersign/cli/incident"
 )
 
 // After an undo of a command the demo's model looks how the service is, and doesn't go on with its story.

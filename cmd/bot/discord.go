@@ -10,7 +10,7 @@ import (
 
 	"countersign/adapters/discord"
 	"countersign/adapters/discord/gateway"
-	"countersign/internal/config"
+	"countersign/config"
 )
 
 func discordCommand() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"countersign/internal/cli"
+	"countersign/cli"
 )
 
 // examples are what the help of each command shows, side by side.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"countersign/internal/address"
-	"countersign/internal/config"
-	"countersign/internal/words"
+	"countersign/cli/words"
+	"countersign/config"
+	"countersign/config/address"
 )
 
 // askLimit bounds how long the bot may take to answer: its store has most of that.

@@ -13,18 +13,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"countersign/internal/admin"
-	"countersign/internal/cli"
-	"countersign/internal/client"
-	"countersign/internal/config"
-	"countersign/internal/doctor"
-	"countersign/internal/manual"
-	"countersign/internal/setup"
-	"countersign/signer"
+	"countersign/cli"
+	"countersign/cli/admin"
+	"countersign/cli/doctor"
+	"countersign/cli/manual"
+	"countersign/cli/remote"
+	"countersign/cli/setup"
+	"countersign/config"
+	"countersign/proof/signer"
+	"countersign/proof/verifier"
+	"countersign/proof/witness"
 	"countersign/targets/lock/helper"
 	"countersign/targets/ssh"
-	"countersign/verifier"
-	"countersign/witness"
 )
 
 // version and commit are set by the linker in releases.
@@ -55,7 +55,7 @@ func main() {
 }
 
 func root() *cobra.Command {
-	c := cli.Root(append(client.Commands(version, operator),
+	c := cli.Root(append(remote.Commands(version, operator),
 		runCommand(), setup.Command(setup.Checks{Model: doctor.Model, Models: doctor.Models, Target: doctor.Target, Trust: ssh.Trust, Aliases: ssh.Aliases}), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(), manual.Command(),
 		doctor.Command(launcher()), healthCommand(),
 		slackCommand(), discordCommand(),

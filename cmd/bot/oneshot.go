@@ -22,10 +22,10 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals/policy"
 	"countersign/bot"
-	"countersign/internal/config"
+	"countersign/cli/toolsdoc"
+	"countersign/cli/words"
+	"countersign/config"
 	"countersign/internal/redact"
-	"countersign/internal/toolsdoc"
-	"countersign/internal/words"
 	"countersign/tools/hostkey"
 )
 

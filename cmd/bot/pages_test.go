@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"countersign/internal/cli"
-	"countersign/internal/manual"
+	"countersign/cli"
+	"countersign/cli/manual"
 )
 
 // What a command's help and its errors send people to is there.

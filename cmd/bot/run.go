@@ -16,17 +16,17 @@ import (
 	"golang.org/x/term"
 
 	"countersign/adapters/chat"
-	"countersign/adapters/web"
 	"countersign/approvals/passkey"
 	"countersign/bot"
-	"countersign/bot/console"
-	"countersign/internal/address"
-	"countersign/internal/admin"
-	"countersign/internal/client"
-	"countersign/internal/config"
-	"countersign/internal/manual"
-	"countersign/internal/rules"
-	"countersign/internal/words"
+	consoles "countersign/bot/console"
+	"countersign/cli/admin"
+	"countersign/cli/manual"
+	"countersign/cli/remote"
+	"countersign/cli/words"
+	"countersign/config"
+	"countersign/config/address"
+	"countersign/config/rules"
+	"countersign/console"
 	"countersign/targets/local"
 	"countersign/targets/lock/helper"
 	"countersign/tools/code"
@@ -49,7 +49,7 @@ func runCommand() *cobra.Command {
 				return err
 			}
 			if !insecure {
-				if err := console.CheckClearText(cmp.Or(e.Listen, address.Default), f.Web); err != nil {
+				if err := consoles.CheckClearText(cmp.Or(e.Listen, address.Default), f.Web); err != nil {
 					return err
 				}
 			}
@@ -115,7 +115,7 @@ func signInHint(e config.Env, f config.File, base string) string {
 	if name == "" {
 		return "Nobody can sign in to the console: add a name under groups.GROUP.web in the configuration, then run bot login NAME."
 	}
-	link, err := signInLink(e, f, base, name, web.LoginCode)
+	link, err := signInLink(e, f, base, name, console.LoginCode)
 	if err != nil {
 		return "To sign in to the console: bot login " + name
 	}
@@ -133,7 +133,7 @@ func whoStarts(f config.File, accounts []string) string {
 	for _, n := range f.WebNames() {
 		local, _, _ := strings.Cut(n, "@")
 		switch {
-		case console.Role(r, n, nil) != web.Member:
+		case consoles.Role(r, n, nil) != console.Member:
 		case slices.Contains(accounts, n) || slices.Contains(accounts, local):
 			return n
 		case r.Policy.Eligible(f.Policy.BreakGlass, chat.User{ID: chat.UserID("web:" + n)}, nil):
@@ -160,9 +160,9 @@ func operator(user string) (at, own, code string, err error) {
 	if err != nil {
 		return "", "", "", err
 	}
-	kind := web.LoginCode
+	kind := console.LoginCode
 	if user == "" {
-		kind = func(key []byte, _ string, now time.Time) string { return web.OperatorCode(key, now) }
+		kind = func(key []byte, _ string, now time.Time) string { return console.OperatorCode(key, now) }
 	}
 	own = address.URL(e)
 	link, err := signInLink(e, f, own, user, kind)
@@ -195,7 +195,7 @@ func webCommand() *cobra.Command {
 func loginCommand() *cobra.Command {
 	var base string
 	var printed, invites bool
-	wish := client.Wish{Name: "command line"}
+	wish := remote.Wish{Name: "command line"}
 	c := &cobra.Command{
 		Use: "login NAME or LINK", Short: "Print a one-time link that logs NAME in to the web console, or sign this command line in with such a LINK", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -207,7 +207,7 @@ func loginCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.Contains(args[0], "://") {
-				return client.Login(cmd.Context(), cmd.OutOrStdout(), args[0], wish, printed)
+				return remote.Login(cmd.Context(), cmd.OutOrStdout(), args[0], wish, printed)
 			}
 			e, f, err := config.Read()
 			if err != nil {
@@ -218,19 +218,19 @@ func loginCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if console.Role(r, name, nil) == web.None {
+			if consoles.Role(r, name, nil) == console.None {
 				return config.Errorf("%q is in no group's web list; add it under groups, or under people for somebody who is on call, in the file that COUNTERSIGN_CONFIG names", name)
 			}
 			if base != "" {
 				f.Web.Origin = base
 			}
 			here := address.URL(e)
-			code := web.LoginCode
+			code := console.LoginCode
 			if invites {
 				if _, err := passkey.SiteOf(f.Web.Origin); err != nil {
 					return config.Errorf("%v", err)
 				}
-				code = web.PasskeyCode
+				code = console.PasskeyCode
 			}
 			link, err := signInLink(e, f, here, name, code)
 			if err != nil {

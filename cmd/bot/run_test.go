@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"countersign/approvals/policy"
-	"countersign/internal/config"
+	"countersign/config"
 )
 
 func TestTheLinkOfRunIsForWhoStartsIt(t *testing.T) {

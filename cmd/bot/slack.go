@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"countersign/adapters/slack"
-	"countersign/internal/config"
+	"countersign/config"
 )
 
 func slackCommand() *cobra.Command {

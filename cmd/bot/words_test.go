@@ -14,7 +14,7 @@ import (
 	"countersign/agent/llm/openai"
 	"countersign/agent/llm/openai/openaitest"
 	"countersign/bot"
-	"countersign/internal/config"
+	"countersign/config"
 	"countersign/tools"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"countersign/internal/hook"
+	"countersign/client/hook"
 )
 
 // version is set by the linker in releases.

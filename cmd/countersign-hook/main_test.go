@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"countersign/internal/account"
+	"countersign/client/account"
 )
 
 // TestMain is the program itself where a test starts it.

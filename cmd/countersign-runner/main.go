@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"countersign/signer/runner"
+	"countersign/proof/signer/runner"
 )
 
 // version is set by the linker in releases.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"os"
 
-	"countersign/signer"
-	"countersign/signer/page"
+	"countersign/proof/signer"
+	"countersign/proof/signer/page"
 )
 
 // version is set by the linker in releases.

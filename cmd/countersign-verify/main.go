@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"countersign/verifier"
+	"countersign/proof/verifier"
 )
 
 // version is set by the linker in releases.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"countersign/witness"
+	"countersign/proof/witness"
 )
 
 // version is set by the linker in releases.

@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"countersign/agent/llm/openai/openaitest"
-	"countersign/internal/needstest"
 	"countersign/targets/container/enginetest"
+	"countersign/test/needstest"
 )
 
 const (
@@ -142,7 +142,7 @@ func copyContext(t *testing.T, from, to string) {
 func (k *kit) context(t *testing.T, source string) {
 	dir := t.TempDir()
 	copyContext(t, source, dir)
-	for _, path := range []string{".git/config", ".env", "adapters/.env.local", "adapters/web/x_test.go", "adapters/web/node_modules/a/b.js",
+	for _, path := range []string{".git/config", ".env", "adapters/.env.local", "console/x_test.go", "console/node_modules/a/b.js",
 		"data/countersign.db", "dist/bot", "deploy/image/notes", "docs/notes.md", "bin/bot"} {
 		at := filepath.Join(dir, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o750), os.WriteFile(at, []byte("x"), 0o600)); err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/debiantest"
+	"countersign/test/debiantest"
 )
 
 // The recipe of the two images that the build begins with. A change makes new ones

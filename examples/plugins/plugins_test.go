@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 	"countersign/tools"
 	"countersign/tools/plugin"
 	"countersign/tools/toolstest"

@@ -4,10 +4,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/storetest"
+	"countersign/test/needstest"
 )
 
 // engines are the sizes of journals that the suites run with: one that is rarely full, one

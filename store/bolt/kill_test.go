@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"testing"
 
-	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/test/needstest"
 )
 
 // TestMain makes this binary the writer that TestAKilledWriterLosesNothing

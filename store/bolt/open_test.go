@@ -15,9 +15,9 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/test/needstest"
 )
 
 func put(t *testing.T, db store.DB, kv ...string) {

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/postgres"
 	"countersign/store/postgres/pgtest"
+	"countersign/test/needstest"
 )
 
 func openPostgres(t *testing.T, s *pgtest.Server, schema string) *postgres.DB {

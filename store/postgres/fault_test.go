@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/store"
+	"countersign/test/needstest"
 )
 
 // add is one Update that reads and writes two counters.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/storetest"
+	"countersign/test/needstest"
 )
 
 // replicas are DBs on one schema.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // TestAPoolerInTransactionMode needs pgbouncer; PostgreSQL's own

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/storetest"
+	"countersign/test/needstest"
 )
 
 // fleet is several DBs on one schema, as replicas are, that take turns to run

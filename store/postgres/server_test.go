@@ -23,8 +23,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"countersign/internal/needstest"
 	"countersign/store"
+	"countersign/test/needstest"
 )
 
 // server is a PostgreSQL server of the tests in a directory of its own.

@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"countersign/internal/needstest"
 	"countersign/store"
+	"countersign/test/needstest"
 )
 
 func TestLongKeysSortAsAllOthers(t *testing.T) {

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/buildtest"
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
+	"countersign/test/buildtest"
+	"countersign/test/needstest"
 )
 
 // Attack is text for bash that tries to change something. FILE, DIR and PIPE stand for

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/rehearsal"
+	"countersign/test/needstest"
 )
 
 // Rehearsal checks what a target rehearses, of which by is what locks (see [Lock]).

@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/container"
 	"countersign/targets/container/enginetest"
 	"countersign/targets/rehearsal"
+	"countersign/test/needstest"
 )
 
 const patience = time.Minute

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/lock"
+	"countersign/test/needstest"
 )
 
 // TestALockedThreadMayCollectGarbage: the thread that the lock is put on is still one of the

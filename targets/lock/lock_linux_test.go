@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backendtest"
 	"countersign/targets/lock"
+	"countersign/test/needstest"
 )
 
 // locked runs bash under a lock and returns what it said, and what it was refused.

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/local"
 	"countersign/targets/receipt"
+	"countersign/test/needstest"
 )
 
 func TestThisMachineRecords(t *testing.T) {

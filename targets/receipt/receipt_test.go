@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // The programs use no strict, which costs time where a command waits for it.

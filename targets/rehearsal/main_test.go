@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 func TestMain(m *testing.M) { os.Exit(needstest.Tidy(0, m.Run)) }

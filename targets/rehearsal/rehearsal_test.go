@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/local"
 	"countersign/targets/rehearsal"
+	"countersign/test/needstest"
 )
 
 func TestThisMachineRehearses(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/test/needstest"
 )
 
 // A variable counts from the next statement on: without strict, which costs time on the target, a guard that used one

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/remote"
+	"countersign/test/needstest"
 )
 
 // launchers are the ways to lock something on a system, the best one first.

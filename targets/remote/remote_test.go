@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/local"
 	"countersign/targets/remote"
+	"countersign/test/needstest"
 )
 
 // loop is a transport to this machine: each program gets a group of its own and

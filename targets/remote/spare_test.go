@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/remote"
+	"countersign/test/needstest"
 )
 
 // spared is a system that keeps launchers of that kind ready.

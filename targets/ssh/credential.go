@@ -19,8 +19,8 @@ import (
 
 	xssh "golang.org/x/crypto/ssh"
 
-	"countersign/signer/stream"
 	"countersign/targets/backend"
+	"countersign/targets/certificate/stream"
 	"countersign/targets/follow"
 )
 

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/ssh/sshtest"
+	"countersign/test/needstest"
 )
 
 // launchers are the ways to lock something on a host, the best one first.

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // A configuration that is taken means what it means to ssh(1) itself, which prints with -G what it would do.

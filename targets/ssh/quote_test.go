@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // TestEveryLoginShellReadsTheSameWords asks the shells themselves.

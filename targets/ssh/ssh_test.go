@@ -17,11 +17,11 @@ import (
 
 	xssh "golang.org/x/crypto/ssh"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/backendtest"
 	"countersign/targets/ssh/sshtest"
+	"countersign/test/needstest"
 )
 
 // soon bounds what must happen soon.

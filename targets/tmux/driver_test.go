@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/test/needstest"
 )
 
 // replicas opens n processes of the bot over one tmux server.

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/local"
+	"countersign/test/needstest"
 )
 
 // patience bounds every wait for a condition.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/creack/pty"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/ssh/sshtest"
+	"countersign/test/needstest"
 )
 
 // several makes sessions "s0", "s1" and so on, and leaves something in each shell.

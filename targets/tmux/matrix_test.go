@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/container"
@@ -26,6 +25,7 @@ import (
 	"countersign/targets/local"
 	"countersign/targets/ssh"
 	"countersign/targets/ssh/sshtest"
+	"countersign/test/needstest"
 )
 
 // The suite of terminals over every kind of target. What is only about people at the

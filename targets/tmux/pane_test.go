@@ -17,8 +17,8 @@ import (
 
 	"github.com/creack/pty"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/test/needstest"
 )
 
 func TestRunGivesExactResults(t *testing.T) {

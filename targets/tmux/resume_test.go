@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
+	"countersign/test/needstest"
 )
 
 // restart is a restart of the bot: another process finds the pane of the one that is gone.

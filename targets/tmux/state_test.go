@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // typed types a line as a person does, and waits until it has run.

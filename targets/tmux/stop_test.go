@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // TestAnInterruptReachesWhatIsStillBeingTyped: whoever gives up waiting at any moment of the

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // asTyped compares the screen with what people would see who had typed the commands

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/local"
+	"countersign/test/needstest"
 	"countersign/tools"
 	"countersign/tools/code/parser"
 	"countersign/tools/code/wire"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 	"countersign/tools/code/wire"
 )
 

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"countersign/approvals"
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
+	"countersign/test/needstest"
 )
 
 // realRunner reads with a real shell.

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"countersign/approvals/argv"
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // The flags of programs as they define them: "s,name" has a value, "name!" is a switch, and "name=x" has the value x

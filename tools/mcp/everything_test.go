@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
-	"countersign/internal/npmtest"
 	"countersign/internal/redact"
+	"countersign/test/npmtest"
 	"countersign/tools"
 	"countersign/tools/toolstest"
 )

@@ -27,10 +27,10 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/internal/needstest"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/mem"
+	"countersign/test/needstest"
 	"countersign/tools"
 	"countersign/tools/foreign"
 	"countersign/tools/toolstest"

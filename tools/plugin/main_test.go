@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 	"countersign/tools"
 	"countersign/tools/toolstest"
 )

@@ -16,12 +16,12 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/container"
 	"countersign/targets/container/enginetest"
 	"countersign/targets/ssh"
 	"countersign/targets/ssh/sshtest"
+	"countersign/test/needstest"
 	"countersign/tools"
 	"countersign/tools/process"
 	"countersign/tools/toolstest"

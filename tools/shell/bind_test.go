@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"countersign/approvals"
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backend/warranttest"
 	"countersign/targets/local"
 	"countersign/targets/tmux"
+	"countersign/test/needstest"
 	"countersign/tools"
 	"countersign/tools/shell"
 	"countersign/tools/toolstest"

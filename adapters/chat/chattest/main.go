@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // Main is the TestMain of an adapter, whose tests wait for the network's clock.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/npmtest"
+	"countersign/test/npmtest"
 )
 
 // TestDiscordJS lets discord.js work against the fake, as a check that is independent of Go. Nothing of its packages is

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/npmtest"
+	"countersign/test/npmtest"
 )
 
 // TestNodeSDK lets Slack's own Node SDKs work against the fake, as a check that is independent of Go. Nothing of

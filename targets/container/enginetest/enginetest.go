@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // The images that every engine can run.

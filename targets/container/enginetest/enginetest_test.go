@@ -3,8 +3,8 @@ package enginetest_test
 import (
 	"testing"
 
-	"countersign/internal/needstest"
 	"countersign/targets/container/enginetest"
+	"countersign/test/needstest"
 )
 
 func TestEnginesRunBothImages(t *testing.T) {

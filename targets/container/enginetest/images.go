@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"countersign/internal/debiantest"
+	"countersign/test/debiantest"
 )
 
 // The recipe of the Debian image. A change makes a new one beside the old.

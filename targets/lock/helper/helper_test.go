@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/needstest"
 	"countersign/targets/backend"
 	"countersign/targets/backendtest"
+	"countersign/test/needstest"
 )
 
 func TestNeeds(t *testing.T) {

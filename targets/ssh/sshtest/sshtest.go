@@ -29,7 +29,7 @@ import (
 
 	xssh "golang.org/x/crypto/ssh"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 )
 
 // startTime bounds the start of an sshd.
@@ -46,7 +46,7 @@ type Options struct {
 	MaxSessions int
 	// HostCert makes the host show a certificate of Server.CA.
 	HostCert bool
-	// Enrolled is the root of a host that was enrolled below it (signer/enroll), whose settings come
+	// Enrolled is the root of a host that was enrolled below it (proof/signer/enroll), whose settings come
 	// first.
 	Enrolled string
 	// Config are further lines of sshd_config.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/needstest"
+	"countersign/test/needstest"
 	"countersign/tools/code/wire"
 )
 

@@ -1,0 +1,89 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+)
+
+// Desk tells what goes on in all threads, for the first page. It is safe for concurrent use.
+type Desk interface {
+	// Home is what q.From may see; writes tells whether they may do anything about it. Buttons
+	// are on cards that q.From may decide or stop, and their presses may come with the threads of
+	// other networks.
+	Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home, error)
+}
+
+// homeCard is a card on the first page.
+type homeCard struct {
+	chat.HomeCard
+	// Network is where its thread is, as people call it; "" for a conversation of the console.
+	Network string `json:"network,omitempty"`
+}
+
+// busy is a thread in which something goes on without a card.
+type busy struct {
+	Thread  chat.ThreadID `json:"thread"`
+	Network string        `json:"network,omitempty"`
+	Doing   string        `json:"doing"`
+}
+
+func (a *Adapter) home(w http.ResponseWriter, r *http.Request, s session) {
+	ctx, cancel := context.WithTimeout(r.Context(), homeTimeout)
+	defer cancel()
+	home, err := a.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(s.user), Name: s.user}, Groups: s.groups, Fresh: s.program}, s.may(mayWrite))
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	cards := func(list []chat.HomeCard) []homeCard {
+		out := []homeCard{}
+		for _, c := range list {
+			c.Card = *shownCard(&c.Card)
+			out = append(out, homeCard{c, networkOf(c.Thread)})
+		}
+		return out
+	}
+	doing := []busy{}
+	for _, b := range home.Busy {
+		doing = append(doing, busy{b.Thread, networkOf(b.Thread), shownText(b.Doing)})
+	}
+	firing := []chat.Firing{}
+	for _, f := range home.Alerts {
+		f.Title, f.Severity, f.Source = shownText(f.Title), shownText(f.Severity), shownText(f.Source)
+		firing = append(firing, f)
+	}
+	answer(w, http.StatusOK, map[string]any{
+		"alerts": firing, "oncall": append([]string{}, home.OnCall...),
+		"yours": cards(home.Yours), "others": cards(home.Others), "running": cards(home.Running), "changes": cards(home.Changes), "busy": doing,
+	})
+}
+
+const homeTimeout = 10 * time.Second
+
+// foreignThread reports whether an id can be that of another network's thread.
+func foreignThread(t chat.ThreadID) bool {
+	return networkOf(t) != "" && foreignID.MatchString(string(t))
+}
+
+// decides matches the buttons that may be pressed for another network's thread: those that
+// decide a request, and its details. With a ticket the glass may be broken, too: it was pressed there.
+var (
+	decides         = regexp.MustCompile(`^(ticket:|(sign:)?approve:|(grant|deny|details):)`)
+	decidesByTicket = regexp.MustCompile(`^(sign:)?(approve|glass):`)
+)
+
+var foreignID = regexp.MustCompile(`^[a-z]{2,16}:[0-9A-Za-z:._-]{1,200}$`)
+
+// networkOf is the network of a thread as people call it, "" for the console.
+func networkOf(t chat.ThreadID) string {
+	name, _, _ := strings.Cut(string(t), ":")
+	if name == scheme || name == "" {
+		return ""
+	}
+	return strings.ToUpper(name[:1]) + name[1:]
+}

@@ -1,0 +1,83 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"countersign/store"
+)
+
+// operatorMark is in place of a person in a code of the operator's. No name has it.
+const (
+	operatorMark = "\x00operator"
+	byOperator   = "operator"
+	operatorAuth = "Operator "
+)
+
+// OperatorCode makes a code with which who runs the bot can look at everybody's tokens or end one, once,
+// within ten minutes of now. It signs nobody in.
+func OperatorCode(key []byte, now time.Time) string { return LoginCode(key, operatorMark, now) }
+
+// operatorTokens lists the tokens of a person, or ends one of anybody's.
+func (a *Adapter) operatorTokens(w http.ResponseWriter, r *http.Request) {
+	v, now := a.visitor(r), a.now()
+	if a.foreign(r) {
+		failForeign(w, a.pageOrigin(r))
+		return
+	}
+	code, _ := strings.CutPrefix(r.Header.Get("Authorization"), operatorAuth)
+	user, nonce, expires, err := readCode(a.key, code, now)
+	if err != nil || user != operatorMark {
+		if !a.logins.allow(neighbourhood(v.address)) {
+			failPace(w, time.Minute, sayTooManyTries)
+			return
+		}
+		a.recordRefusal(r.Context(), v, "", byOperator, "no valid code")
+		fail(w, http.StatusForbidden, sayBadCode)
+		return
+	}
+	var body struct {
+		Of  string `json:"of"`
+		End string `json:"end"`
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	out, used := []shownToken{}, false
+	var ended []string
+	err = a.db.Update(r.Context(), func(tx store.Tx) error {
+		out, ended = out[:0], nil
+		key := codeKey(nonce)
+		if _, used = tx.Get(key); used {
+			return nil
+		}
+		store.Save(tx, key, codeRow{Expires: expires.UTC()})
+		if body.End != "" {
+			ended = a.endTokens(tx, v, "", byOperator, func(_ []byte, row tokenRow) bool { return row.ID == body.End })
+			return nil
+		}
+		_, rows := tokensOf(tx, strings.TrimPrefix(body.Of, scheme+":"))
+		for _, row := range rows {
+			if row.works(tx, now) {
+				t := shownTokenOf(row)
+				t.User = row.User
+				out = append(out, t)
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		a.failStore(r.Context(), w, err)
+	case used:
+		fail(w, http.StatusForbidden, sayCodeUsed)
+	case body.End != "" && len(ended) == 0:
+		fail(w, http.StatusNotFound, sayUnknownID)
+	default:
+		for _, key := range ended {
+			a.streams.end(key)
+		}
+		answer(w, http.StatusOK, map[string]any{"tokens": out})
+	}
+}

@@ -1,0 +1,427 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/console/webpush"
+	"countersign/store"
+)
+
+const (
+	devicesEach = 10                  // of one person
+	deviceLife  = 90 * 24 * time.Hour // without a visit from there
+	pushEvery   = 2 * time.Second     // between two looks at who is needed
+	// pushAfter is how old a card is before somebody is told: many are decided where they are
+	// read already.
+	pushAfter = 3 * time.Second
+	// pushedLife is how long it is remembered that somebody was told.
+	pushedLife = 30 * 24 * time.Hour
+	pushTries  = 3
+	maxDevice  = 60 // characters of a device's name
+)
+
+// Pusher sends messages to browsers. It is safe for concurrent use.
+type Pusher interface {
+	// PublicKey is what a browser subscribes with.
+	PublicKey() string
+	// Check says whether a subscription can be one.
+	Check(webpush.Subscription) error
+	// Send delivers a message. An error that wraps [webpush.ErrGone] ends the subscription.
+	Send(context.Context, webpush.Subscription, webpush.Message) error
+}
+
+// deviceRow is a browser in which somebody is told of cards that need them.
+type deviceRow struct {
+	Sub    webpush.Subscription `json:"sub"`
+	User   string               `json:"user"`
+	Groups []string             `json:"groups,omitempty"`
+	Name   string               `json:"name"` // "Chrome on Android"
+	Made   time.Time            `json:"made"`
+	Seen   time.Time            `json:"seen"` // when the page was last opened there
+	// Problem is why its push service refused the last message; "" is none.
+	Problem string `json:"problem,omitempty"`
+}
+
+// PushProblem is why a push service takes no message for somebody's browser.
+type PushProblem struct {
+	Device  string `json:"device"` // its id
+	User    string `json:"user"`
+	Name    string `json:"name"`
+	Problem string `json:"problem"` // the end of a sentence; "" is none any more
+}
+
+// wishRow is when somebody wants to be told, and of what.
+type wishRow struct {
+	Least string `json:"least,omitempty"` // the lowest risk; "" is every one
+	// From and To are the quiet hours, as 22:00 in Zone; "" is none. In them only what is at
+	// least Quiet comes.
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+	Zone  string `json:"zone,omitempty"` // as in the IANA's database
+	Quiet string `json:"quiet,omitempty"`
+	Sound bool   `json:"sound,omitempty"`
+}
+
+// pushedRow says that somebody was told of a card.
+type pushedRow struct {
+	At       time.Time `json:"at"`
+	Reminded bool      `json:"reminded,omitempty"`
+}
+
+func deviceKey(user, id string) []byte   { return store.Key(scheme, "device", user, id) }
+func wishKey(user string) []byte         { return store.Key(scheme, "wish", user) }
+func pushedKey(user, card string) []byte { return store.Key(scheme, "pushed", user, card) }
+func deviceID(sub webpush.Subscription) string {
+	return short(digest("device", sub.Endpoint))
+}
+
+// levels are the risks that a person can choose, the least first.
+var levels = []string{"low", "medium", "high", "critical"}
+
+// level is the place of a card's risk among them; what is not known is taken for high.
+func level(risk string) int {
+	word, _, _ := strings.Cut(strings.ToLower(risk), " ")
+	if i := slices.Index(levels, word); i >= 0 {
+		return i
+	}
+	return slices.Index(levels, "high")
+}
+
+// valid reports whether wishes can be kept.
+func (w wishRow) valid() bool {
+	risk := func(s string) bool { return s == "" || slices.Contains(levels, s) }
+	clock := func(s string) bool { _, err := time.Parse("15:04", s); return err == nil }
+	_, err := time.LoadLocation(w.Zone)
+	return risk(w.Least) && risk(w.Quiet) && err == nil && len(w.Zone) <= 64 && (w.From == "" && w.To == "" || clock(w.From) && clock(w.To))
+}
+
+// quiet reports whether now is in somebody's quiet hours.
+func (w wishRow) quiet(now time.Time) bool {
+	zone, err := time.LoadLocation(w.Zone)
+	if err != nil || w.From == "" || w.From == w.To {
+		return false
+	}
+	clock := now.In(zone).Format("15:04")
+	if w.From < w.To {
+		return clock >= w.From && clock < w.To
+	}
+	return clock >= w.From || clock < w.To // over midnight
+}
+
+// due reports whether somebody is to be told of a card now, and if it is for the second time.
+func (w wishRow) due(c chat.HomeCard, was pushedRow, told bool, now time.Time) (due, again bool) {
+	least := w.Least
+	if w.quiet(now) {
+		least = cmp.Or(w.Quiet, "critical")
+	}
+	switch {
+	case least != "" && level(c.Card.Risk) < slices.Index(levels, least), now.Sub(c.At) < pushAfter:
+		return false, false
+	case !told:
+		return true, false
+	case was.Reminded || c.Card.Expires.IsZero():
+		return false, false
+	}
+	half := c.At.Add(c.Card.Expires.Sub(c.At) / 2)
+	return now.After(half) && now.Before(c.Card.Expires) && now.Sub(was.At) > time.Minute, true
+}
+
+// notice is what the service worker shows (sw.js).
+type notice struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	Body  string `json:"body"`
+	Sound bool   `json:"sound,omitempty"`
+}
+
+// noticeOf says in two lines what waits.
+func noticeOf(c chat.HomeCard, w wishRow, again bool, now time.Time) notice {
+	parts := []string{c.Card.Env, c.Card.Risk}
+	if again {
+		left := max(time.Minute, c.Card.Expires.Sub(now).Round(time.Minute))
+		parts = append([]string{"Still waiting, " + strings.TrimSuffix(left.String(), "0s") + " left"}, parts...)
+	}
+	parts = append(parts, networkOf(c.Thread))
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+	return notice{ID: c.ID, Title: clip(shownText(c.Card.Title), 150), Body: clip(shownText(strings.Join(parts, " · ")), 300), Sound: w.Sound}
+}
+
+// clip shortens a text to n characters.
+func clip(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+// devices lists all browsers that are told, by person. What is over is left out.
+func (a *Adapter) devices(ctx context.Context) (map[string][]deviceRow, error) {
+	var all map[string][]deviceRow
+	err := a.db.View(ctx, func(tx store.Tx) error {
+		all = map[string][]deviceRow{}
+		from, to := store.Prefix(scheme, "device")
+		for k, raw := range tx.Scan(from, to) {
+			var row deviceRow
+			store.Decode(k, raw, &row)
+			if a.now().Sub(row.Seen) < deviceLife && a.users(row.User, slices.Clone(row.Groups)).has(mayWrite) {
+				all[row.User] = append(all[row.User], row)
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// tellNeeded tells people, in the browsers that asked for it, of cards that need them.
+func (a *Adapter) tellNeeded(ctx context.Context) error {
+	all, err := a.devices(ctx)
+	if err != nil {
+		return err
+	}
+	for user, devices := range all {
+		groups := slices.MaxFunc(devices, func(x, y deviceRow) int { return x.Seen.Compare(y.Seen) }).Groups
+		home, err := a.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(user), Name: user}, Groups: slices.Clone(groups)}, true)
+		if err != nil {
+			return err
+		}
+		for _, c := range home.Yours {
+			m, ok, err := a.claimNotice(ctx, user, c)
+			if err != nil {
+				return err
+			}
+			if ok {
+				a.pushAll(ctx, devices, m)
+			}
+		}
+	}
+	return nil
+}
+
+// claimNotice notes that somebody is told of a card, before they are: of several replicas one
+// does, and none twice after a crash.
+func (a *Adapter) claimNotice(ctx context.Context, user string, c chat.HomeCard) (m webpush.Message, ok bool, err error) {
+	// A card shows exactly what is decided; what leaves for a phone's screen does not.
+	c.Card.Title, c.Card.Env = a.redact(c.Card.Title), a.redact(c.Card.Env)
+	look := func(tx store.Tx) (n notice, row pushedRow) {
+		wish, _ := store.Load[wishRow](tx, wishKey(user))
+		was, told := store.Load[pushedRow](tx, pushedKey(user, c.ID))
+		now := a.now()
+		due, again := wish.due(c, was, told, now)
+		ok = due
+		return noticeOf(c, wish, again, now), pushedRow{At: now.UTC(), Reminded: again}
+	}
+	if err = a.db.View(ctx, func(tx store.Tx) error { look(tx); return nil }); err != nil || !ok {
+		return m, false, err
+	}
+	var n notice
+	err = a.db.Update(ctx, func(tx store.Tx) error {
+		var row pushedRow
+		if n, row = look(tx); ok {
+			a.tidyPushed(tx, user)
+			store.Save(tx, pushedKey(user, c.ID), row)
+		}
+		return nil
+	})
+	if err != nil || !ok {
+		return m, false, err
+	}
+	body, err := json.Marshal(n)
+	return webpush.Message{Body: body, TTL: max(0, c.Card.Expires.Sub(a.now())), Urgent: true, Topic: topic(c.ID)}, true, err
+}
+
+// topic has a reminder replace what it reminds of, where a phone has not fetched that yet.
+func topic(card string) string {
+	return base64.RawURLEncoding.EncodeToString(digest("topic", card))[:32]
+}
+
+func (a *Adapter) tidyPushed(tx store.Tx, user string) {
+	from, to := store.Prefix(scheme, "pushed", user)
+	for k, raw := range tx.Scan(from, to) {
+		var row pushedRow
+		store.Decode(k, raw, &row)
+		if a.now().Sub(row.At) > pushedLife {
+			tx.Delete(k)
+		}
+	}
+}
+
+// pushAll sends a message to all of somebody's browsers, in the background.
+func (a *Adapter) pushAll(ctx context.Context, devices []deviceRow, m webpush.Message) {
+	for _, d := range devices {
+		a.pushes.Go(func() {
+			for try := 1; ; try++ {
+				err := a.pusher.Send(ctx, d.Sub, m)
+				switch {
+				case err == nil:
+					a.setProblem(ctx, d, "")
+					return
+				case errors.Is(err, webpush.ErrGone), errors.Is(err, webpush.ErrSubscription):
+					a.setProblem(ctx, d, "")
+					a.dropDevice(ctx, d.User, deviceID(d.Sub))
+					return
+				case errors.As(err, new(*webpush.RefusedError)):
+					a.log.WarnContext(ctx, "a person could not be notified", "user", userID(d.User), "device", d.Name, "error", err)
+					a.setProblem(ctx, d, err.Error())
+					return
+				case try == pushTries:
+					a.log.WarnContext(ctx, "a person could not be notified", "user", userID(d.User), "device", d.Name, "error", err)
+					return
+				}
+				select {
+				case <-time.After(time.Duration(try) * time.Second):
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+}
+
+// setProblem notes why a browser's push service refuses messages, or that it no longer does.
+func (a *Adapter) setProblem(ctx context.Context, d deviceRow, problem string) {
+	if d.Problem == problem {
+		return
+	}
+	id := deviceID(d.Sub)
+	err := a.db.Update(ctx, func(tx store.Tx) error {
+		if row, ok := store.Load[deviceRow](tx, deviceKey(d.User, id)); ok {
+			row.Problem = problem
+			store.Save(tx, deviceKey(d.User, id), row)
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "why a device gets no notifications could not be stored", "user", userID(d.User), "error", err)
+	}
+	if a.onPush != nil {
+		a.onPush(PushProblem{Device: id, User: d.User, Name: d.Name, Problem: problem})
+	}
+}
+
+func (a *Adapter) dropDevice(ctx context.Context, user, id string) {
+	err := a.db.Update(ctx, func(tx store.Tx) error { tx.Delete(deviceKey(user, id)); return nil })
+	if err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "a device that wants no notifications could not be forgotten", "user", userID(user), "error", err)
+	}
+}
+
+// device is one as the page sees it.
+type device struct {
+	ID   string    `json:"id"`
+	Name string    `json:"name"`
+	Seen time.Time `json:"seen"`
+	// Problem is why it gets no notifications.
+	Problem string `json:"problem,omitempty"`
+}
+
+// notifications tells the page of this person's devices and wishes.
+func (a *Adapter) notifications(w http.ResponseWriter, r *http.Request, s session) {
+	list, wish := []device{}, wishRow{}
+	err := a.db.View(r.Context(), func(tx store.Tx) error {
+		list = list[:0]
+		wish, _ = store.Load[wishRow](tx, wishKey(s.user))
+		from, to := store.Prefix(scheme, "device", s.user)
+		for k, raw := range tx.Scan(from, to) {
+			var row deviceRow
+			store.Decode(k, raw, &row)
+			list = append(list, device{lastText(k), row.Name, row.Seen, row.Problem})
+		}
+		return nil
+	})
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	slices.SortFunc(list, func(x, y device) int { return y.Seen.Compare(x.Seen) })
+	answer(w, http.StatusOK, map[string]any{"key": a.pusher.PublicKey(), "devices": list, "wishes": wish})
+}
+
+var errManyDevices = errors.New("web: too many devices")
+
+// addDevice notes a browser's subscription, or that it is still there.
+func (a *Adapter) addDevice(w http.ResponseWriter, r *http.Request, s session) {
+	var body struct {
+		Subscription webpush.Subscription `json:"subscription"`
+		Name         string               `json:"name"`
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	if err := a.pusher.Check(body.Subscription); err != nil {
+		fail(w, http.StatusBadRequest, sayBadDevice)
+		return
+	}
+	id, now := deviceID(body.Subscription), a.now().UTC()
+	err := a.db.Update(r.Context(), func(tx store.Tx) error {
+		row, known := store.Load[deviceRow](tx, deviceKey(s.user, id))
+		if !known {
+			n := 0
+			from, to := store.Prefix(scheme, "device", s.user)
+			for range tx.Scan(from, to) {
+				n++
+			}
+			if n >= devicesEach {
+				return errManyDevices
+			}
+			row.Made = now
+		}
+		row.Sub, row.User, row.Groups, row.Seen = body.Subscription, s.user, s.groups, now
+		row.Name = cmp.Or(clip(shownText(strings.TrimSpace(body.Name)), maxDevice), "A browser")
+		store.Save(tx, deviceKey(s.user, id), row)
+		return nil
+	})
+	switch {
+	case errors.Is(err, errManyDevices):
+		fail(w, http.StatusConflict, sayManyDevices)
+	case err != nil:
+		a.failStore(r.Context(), w, err)
+	default:
+		answer(w, http.StatusOK, map[string]string{"id": id})
+	}
+}
+
+// endDevice forgets one.
+func (a *Adapter) endDevice(w http.ResponseWriter, r *http.Request, s session) {
+	id := r.PathValue("id")
+	err := a.db.Update(r.Context(), func(tx store.Tx) error { tx.Delete(deviceKey(s.user, id)); return nil })
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// setWishes keeps when somebody wants to be told, and of what.
+func (a *Adapter) setWishes(w http.ResponseWriter, r *http.Request, s session) {
+	var wish wishRow
+	if !read(w, r, &wish) {
+		return
+	}
+	if !wish.valid() {
+		fail(w, http.StatusBadRequest, sayBadWishes)
+		return
+	}
+	err := a.db.Update(r.Context(), func(tx store.Tx) error { store.Save(tx, wishKey(s.user), wish); return nil })
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// endDevices forgets all of somebody's.
+func endDevices(tx store.Tx, user string) {
+	from, to := store.Prefix(scheme, "device", user)
+	for k := range tx.Scan(from, to) {
+		tx.Delete(k)
+	}
+}

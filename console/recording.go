@@ -1,0 +1,157 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"countersign/adapters/chat"
+)
+
+const maxRecordingID = 256 // bytes of a recording's id
+
+// Recordings shows what terminals of a thread have shown. Both methods are safe
+// for concurrent use.
+type Recordings interface {
+	// Recordings lists them, in the order in which people want to see them.
+	Recordings(ctx context.Context, thread chat.ThreadID) ([]Recording, error)
+	// OpenRecording gives one of them in the format asciicast v3
+	// (https://docs.asciinema.org/manual/asciicast/v3/), with secrets taken out. It
+	// refuses a recording that does not belong to thread, and wraps [chat.ErrGone]
+	// when there is no such recording. Whatever id a browser sends comes here.
+	OpenRecording(ctx context.Context, thread chat.ThreadID, id string) (io.ReadCloser, error)
+}
+
+// Recording describes one recording.
+type Recording struct {
+	ID      string // opaque, for OpenRecording; at most 256 bytes
+	Session string // the tmux session's name
+	Pane    string // what the pane is called in its session
+	Started time.Time
+	// Duration is the time from the first to the last moment, with its gaps.
+	Duration time.Duration
+	Bytes    int64
+}
+
+// recording is a recording as the page sees it.
+type recording struct {
+	ID       string    `json:"id"`
+	Session  string    `json:"session"`
+	Pane     string    `json:"pane"`
+	Started  time.Time `json:"started"`
+	Duration float64   `json:"duration"` // seconds
+	Bytes    int64     `json:"bytes"`
+}
+
+func (a *Adapter) listRecordings(w http.ResponseWriter, r *http.Request, _ session) {
+	id, ok := a.openThread(w, r, r.PathValue("id"))
+	if !ok {
+		return
+	}
+	list := []recording{}
+	if a.recordings != nil {
+		found, err := a.recordings.Recordings(r.Context(), threadID(id))
+		if err != nil && !errors.Is(err, chat.ErrGone) {
+			a.log.WarnContext(r.Context(), "recordings cannot be listed", "thread", threadID(id), "error", err)
+			fail(w, http.StatusServiceUnavailable, sayRecordingsUnread)
+			return
+		}
+		for _, f := range found {
+			list = append(list, recording{f.ID, f.Session, f.Pane, f.Started, f.Duration.Seconds(), f.Bytes})
+		}
+	}
+	answer(w, http.StatusOK, map[string]any{"recordings": list})
+}
+
+// readRecording streams one recording as a file to keep.
+func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, s session) {
+	id, ok := a.openThread(w, r, r.PathValue("id"))
+	if !ok {
+		return
+	}
+	name := r.PathValue("rec")
+	if a.recordings == nil || len(name) > maxRecordingID {
+		fail(w, http.StatusNotFound, sayNoRecording)
+		return
+	}
+	a.sendFile(w, r, s, attachment{
+		thread: threadID(id), what: "recording", name: name + ".cast", kind: "application/x-asciicast",
+		open: func(ctx context.Context) (io.ReadCloser, error) {
+			return a.recordings.OpenRecording(ctx, threadID(id), name)
+		},
+	})
+}
+
+// attachment is a file for a signed-in person. open wraps [chat.ErrGone] when there is none.
+type attachment struct {
+	thread           chat.ThreadID
+	what, name, kind string // what it is called in sentences, as a file, and its media type
+	open             func(context.Context) (io.ReadCloser, error)
+}
+
+// sendFile streams an attachment. An answer that breaks off in the middle is cut, so that nobody
+// takes it for a whole one.
+func (a *Adapter) sendFile(w http.ResponseWriter, r *http.Request, s session, f attachment) {
+	cut, leave, ok := a.sessionStream(w, r, s)
+	if !ok {
+		return
+	}
+	defer leave()
+	body, err := f.open(r.Context())
+	if errors.Is(err, chat.ErrGone) {
+		fail(w, http.StatusNotFound, "This "+f.what+" is gone: it was kept for a while, and then removed.")
+		return
+	}
+	if err != nil {
+		a.log.WarnContext(r.Context(), "a file cannot be opened", "what", f.what, "thread", f.thread, "error", err)
+		fail(w, http.StatusServiceUnavailable, "The "+f.what+" cannot be opened right now: try again in a moment, and look at the bot's log if that does not help.")
+		return
+	}
+	defer func() { _ = body.Close() }() // it was only read
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Content-Disposition", "attachment")
+	if d := mime.FormatMediaType("attachment", map[string]string{"filename": f.name}); d != "" {
+		h.Set("Content-Disposition", d)
+	}
+	if err := a.pour(w, r, body, cut); err != nil {
+		if r.Context().Err() == nil {
+			a.log.WarnContext(r.Context(), "a file was not sent to its end", "what", f.what, "thread", f.thread, "error", err)
+		}
+		panic(http.ErrAbortHandler) // the way to cut an answer that has begun
+	}
+}
+
+// pour copies piece by piece: a reader has [writeTime] for each, however large
+// the whole is.
+func (a *Adapter) pour(w http.ResponseWriter, r *http.Request, body io.Reader, cut <-chan struct{}) error {
+	c, stop := http.NewResponseController(w), a.stopping()
+	piece := make([]byte, 64<<10)
+	for {
+		n, err := body.Read(piece)
+		if n > 0 {
+			_ = c.SetWriteDeadline(time.Now().Add(writeTime)) // not every server has one
+			if _, err := w.Write(piece[:n]); err != nil {     // an attachment under nosniff
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		select {
+		case <-cut:
+			return errors.New("the person signed out")
+		case <-stop:
+			return errors.New("the bot is stopping")
+		case <-r.Context().Done():
+			return r.Context().Err()
+		default:
+		}
+	}
+}

@@ -1,0 +1,414 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"countersign/adapters/chat"
+	"countersign/console/connlimit"
+	"countersign/store"
+)
+
+const (
+	linksEach   = 20            // live watch links of one conversation
+	maxLinkLife = 8 * time.Hour // of a watch link
+	usersKept   = 50            // addresses of one link that are told apart
+
+	watchProtocol = "countersign-watch" // the WebSocket's, and
+	tokenProtocol = "token."            // what its token goes after: a protocol's name is in no log
+)
+
+var (
+	errNoLink    = errors.New("web: there is no such watch link")
+	errManyLinks = errors.New("web: the conversation has too many watch links")
+)
+
+// linkRow is a watch link. Its token is nowhere: only the token's digest is, in
+// the row that leads here.
+type linkRow struct {
+	Session string    `json:"session"` // as it is shown
+	Print   []byte    `json:"print"`   // which terminals it shows, see sessionPrint
+	By      string    `json:"by"`
+	Groups  []string  `json:"groups,omitempty"` // of its maker
+	Made    time.Time `json:"made"`
+	Expires time.Time `json:"expires"`
+	Token   []byte    `json:"token"`          // digest
+	From    []string  `json:"from,omitempty"` // the addresses that used it, as far as they are told apart
+}
+
+// linkPlace is what a token leads to.
+type linkPlace struct {
+	Thread string `json:"thread"`
+	ID     string `json:"id"`
+}
+
+func linkKey(thread, id string) []byte     { return store.Key(scheme, "watch", thread, id) }
+func linkTokenKey(digest []byte) []byte    { return store.Key(scheme, "watchkey", digest) }
+func linkDigest(token string) []byte       { return digest("watch", token) }
+func linkID(token string) string           { return short(digest("watch id", token)) }
+func linkStreams(thread, id string) string { return "watch " + thread + " " + id }
+
+// sessionPrint names the terminal session that a pane belongs to. Two machines may
+// have a session of the same name; the way to attach tells them apart.
+func sessionPrint(p Pane) []byte { return digest("pane", p.Session, p.Attach) }
+
+// shared is a watch link as the page sees it.
+type shared struct {
+	ID      string    `json:"id"`
+	Session string    `json:"session"`
+	By      string    `json:"by"`
+	Made    time.Time `json:"made"`
+	Until   time.Time `json:"until"`
+	Used    int       `json:"used"` // addresses that it was opened from, at most 50
+}
+
+func linkFace(id string, row linkRow) shared {
+	return shared{id, row.Session, row.By, row.Made, row.Expires, len(row.From)}
+}
+
+// liveLink tells whether a link still shows something: what its maker may not do any
+// more, it does not either.
+func (a *Adapter) liveLink(row linkRow, now time.Time) bool {
+	return now.Before(row.Expires) && a.users(row.By, slices.Clone(row.Groups)).has(mayShare)
+}
+
+// tidyLinks deletes the links between two keys that have expired.
+func (a *Adapter) tidyLinks(tx store.Tx, v visitor, from, to []byte, now time.Time) {
+	for k, raw := range tx.Scan(from, to) {
+		var row linkRow
+		store.Decode(k, raw, &row)
+		if !now.Before(row.Expires) {
+			tx.Delete(k)
+			tx.Delete(linkTokenKey(row.Token))
+			a.record(tx, v, Access{What: WatchLinkEnded, How: byWatch, Note: linkNote(lastText(k), row) + ", expired"})
+		}
+	}
+}
+
+func linkNote(id string, row linkRow) string {
+	return fmt.Sprintf("link %s of %s to %s", id, row.By, row.Session)
+}
+
+// makeLink makes a link with which somebody without an account can watch one
+// terminal session.
+func (a *Adapter) makeLink(w http.ResponseWriter, r *http.Request, s session) {
+	id, ok := a.openThread(w, r, r.PathValue("id"))
+	if !ok {
+		return
+	}
+	var body struct {
+		Pane    string `json:"pane"`
+		Minutes int    `json:"minutes"`
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	life := time.Duration(min(max(body.Minutes, 0), 1<<20)) * time.Minute
+	if life <= 0 || life > maxLinkLife {
+		fail(w, http.StatusBadRequest, sayLinkLife)
+		return
+	}
+	panes, err := a.panes.Panes(r.Context(), threadID(id))
+	if err != nil && !errors.Is(err, chat.ErrGone) {
+		a.failPanes(r.Context(), w, id, err)
+		return
+	}
+	i := slices.IndexFunc(panes, func(p Pane) bool { return p.ID == body.Pane })
+	if i < 0 {
+		fail(w, http.StatusNotFound, sayTerminalGone)
+		return
+	}
+	now, token, v := a.now(), secret(), a.visitor(r)
+	row := linkRow{
+		Session: panes[i].Session, Print: sessionPrint(panes[i]), By: s.user, Groups: s.groups,
+		Made: now.UTC(), Expires: now.Add(life).UTC(), Token: linkDigest(token),
+	}
+	name := linkID(token)
+	err = a.db.Update(r.Context(), func(tx store.Tx) error {
+		from, to := store.Prefix(scheme, "watch", id)
+		a.tidyLinks(tx, v, from, to, now)
+		n := 0
+		for range tx.Scan(from, to) {
+			n++
+		}
+		if n >= linksEach {
+			return errManyLinks
+		}
+		store.Save(tx, linkKey(id, name), row)
+		store.Save(tx, linkTokenKey(row.Token), linkPlace{id, name})
+		a.record(tx, v, Access{What: WatchLinkMade, Name: s.user, How: s.how, Note: linkNote(name, row) + fmt.Sprintf(" in %s, until %s", threadID(id), row.Expires.Format(time.RFC3339))})
+		return nil
+	})
+	switch {
+	case errors.Is(err, errManyLinks):
+		fail(w, http.StatusConflict, sayTooManyLinks)
+	case err != nil:
+		a.failStore(r.Context(), w, err)
+	default:
+		a.log.InfoContext(r.Context(), "a terminal was shared", "user", userID(s.user), "thread", threadID(id), "link", name)
+		answer(w, http.StatusCreated, map[string]any{"url": a.pageOrigin(r) + "/watch#token=" + token, "link": linkFace(name, row)})
+	}
+}
+
+// listLinks shows the links of a conversation that still live, without their
+// tokens.
+func (a *Adapter) listLinks(w http.ResponseWriter, r *http.Request, _ session) {
+	id, ok := a.openThread(w, r, r.PathValue("id"))
+	if !ok {
+		return
+	}
+	rows := map[string]linkRow{}
+	err := a.db.View(r.Context(), func(tx store.Tx) error {
+		clear(rows)
+		from, to := store.Prefix(scheme, "watch", id)
+		for k, raw := range tx.Scan(from, to) {
+			var row linkRow
+			store.Decode(k, raw, &row)
+			rows[lastText(k)] = row
+		}
+		return nil
+	})
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	list := []shared{}
+	for name, row := range rows {
+		if a.liveLink(row, a.now()) {
+			list = append(list, linkFace(name, row))
+		}
+	}
+	slices.SortFunc(list, func(x, y shared) int { return cmp.Or(x.Made.Compare(y.Made), strings.Compare(x.ID, y.ID)) })
+	answer(w, http.StatusOK, map[string]any{"links": list})
+}
+
+// endLink ends a link at once; every member may end every link.
+func (a *Adapter) endLink(w http.ResponseWriter, r *http.Request, s session) {
+	id, ok := a.openThread(w, r, r.PathValue("id"))
+	if !ok {
+		return
+	}
+	name, v := r.PathValue("link"), a.visitor(r)
+	if !validID(name) {
+		failNoLink(w)
+		return
+	}
+	err := a.db.Update(r.Context(), func(tx store.Tx) error {
+		row, ok := store.Load[linkRow](tx, linkKey(id, name))
+		if !ok {
+			return errNoLink
+		}
+		tx.Delete(linkKey(id, name))
+		tx.Delete(linkTokenKey(row.Token))
+		a.record(tx, v, Access{What: WatchLinkEnded, Name: s.user, How: s.how, Note: linkNote(name, row)})
+		a.tell(tx, "") // those who watch at other replicas are out too
+		return nil
+	})
+	switch {
+	case errors.Is(err, errNoLink):
+		failNoLink(w)
+	case err != nil:
+		a.failStore(r.Context(), w, err)
+	default:
+		a.streams.end(linkStreams(id, name))
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func failNoLink(w http.ResponseWriter) {
+	fail(w, http.StatusNotFound, sayNoLink)
+}
+
+// opened is a link that somebody has shown the token of.
+type opened struct {
+	linkPlace
+	linkRow
+}
+
+// byToken finds the live link of a token.
+func (a *Adapter) byToken(ctx context.Context, token string) (o opened, err error) {
+	if len(token) != len(secret()) {
+		return o, errNoLink
+	}
+	err = a.db.View(ctx, func(tx store.Tx) error {
+		sum := linkDigest(token)
+		place, ok := store.Load[linkPlace](tx, linkTokenKey(sum))
+		if !ok {
+			return errNoLink
+		}
+		row, ok := store.Load[linkRow](tx, linkKey(place.Thread, place.ID))
+		if !ok || subtle.ConstantTimeCompare(row.Token, sum) != 1 {
+			return errNoLink
+		}
+		if _, ok := listed(tx, place.Thread); !ok {
+			return errNoLink
+		}
+		o = opened{place, row}
+		return nil
+	})
+	if err == nil && !a.liveLink(o.linkRow, a.now()) {
+		err = errNoLink
+	}
+	if err == nil {
+		connlimit.Keep(ctx)
+	}
+	return o, err
+}
+
+// watched lists the terminals that a link shows.
+func (a *Adapter) watched(ctx context.Context, o opened) ([]Pane, error) {
+	panes, err := a.panes.Panes(ctx, threadID(o.Thread))
+	if err != nil && !errors.Is(err, chat.ErrGone) {
+		return nil, err
+	}
+	var out []Pane
+	for _, p := range panes {
+		if subtle.ConstantTimeCompare(sessionPrint(p), o.Print) == 1 {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// watchInfo tells the page of a link what it shows. Nothing else of the
+// conversation is in the answer.
+func (a *Adapter) watchInfo(w http.ResponseWriter, r *http.Request) {
+	if !a.mayPost(w, r, nil) || !a.mayLook(w, r) {
+		return
+	}
+	var body struct {
+		Token string `json:"token"`
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	o, err := a.byToken(r.Context(), body.Token)
+	if err != nil {
+		a.failWatch(r.Context(), w, err)
+		return
+	}
+	panes, err := a.watched(r.Context(), o)
+	if err != nil {
+		a.failPanes(r.Context(), w, o.Thread, err)
+		return
+	}
+	type face struct {
+		ID    string `json:"id"`
+		Name  string `json:"name"`
+		State string `json:"state"`
+	}
+	list := []face{}
+	for _, p := range panes {
+		list = append(list, face{p.ID, p.Name, p.State})
+	}
+	answer(w, http.StatusOK, map[string]any{"by": o.By, "until": o.Expires, "session": o.Session, "panes": list})
+}
+
+func (a *Adapter) mayLook(w http.ResponseWriter, r *http.Request) bool {
+	if a.looks.allow(neighbourhood(a.address(r))) {
+		return true
+	}
+	failPace(w, 5*time.Second, sayTooFast)
+	return false
+}
+
+func (a *Adapter) failWatch(ctx context.Context, w http.ResponseWriter, err error) {
+	if errors.Is(err, errNoLink) {
+		fail(w, http.StatusNotFound, sayLinkOver)
+		return
+	}
+	a.failStore(ctx, w, err)
+}
+
+// watchLive shows one terminal of a link over a WebSocket, as live does, until
+// the link ends.
+func (a *Adapter) watchLive(w http.ResponseWriter, r *http.Request) {
+	if !a.ownPage(r) {
+		fail(w, http.StatusForbidden, sayNotOwnPage(a.pageOrigin(r)))
+		return
+	}
+	if !a.mayLook(w, r) {
+		return
+	}
+	o, err := a.byToken(r.Context(), protocolSecret(r, tokenProtocol))
+	if err != nil {
+		a.failWatch(r.Context(), w, err)
+		return
+	}
+	cut, leave, ok := a.stream(w, linkStreams(o.Thread, o.ID))
+	if !ok {
+		return
+	}
+	defer leave()
+	// It may have been ended between the two lines above.
+	alive := func(ctx context.Context) (bool, error) {
+		_, err := a.byToken(ctx, protocolSecret(r, tokenProtocol))
+		if errors.Is(err, errNoLink) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	if ok, err := alive(r.Context()); err != nil || !ok {
+		a.failWatch(r.Context(), w, errors.Join(err, errNoLink))
+		return
+	}
+	panes, err := a.watched(r.Context(), o)
+	if err != nil {
+		a.failPanes(r.Context(), w, o.Thread, err)
+		return
+	}
+	pane := r.URL.Query().Get("pane")
+	if !slices.ContainsFunc(panes, func(p Pane) bool { return p.ID == pane }) {
+		fail(w, http.StatusNotFound, sayTerminalGone)
+		return
+	}
+	if err := a.noteUse(r, o); err != nil {
+		a.failWatch(r.Context(), w, err)
+		return
+	}
+	until := time.NewTimer(o.Expires.Sub(a.now()))
+	defer until.Stop()
+	a.show(w, r, o.Thread, pane, &websocket.AcceptOptions{Subprotocols: []string{watchProtocol}},
+		audience{alive: alive, cut: cut, until: until.C, gone: "the link has ended"})
+}
+
+// protocolSecret is what follows prefix among the protocols that a WebSocket offers:
+// a page can send no header with it, and addresses are logged.
+func protocolSecret(r *http.Request, prefix string) string {
+	for p := range strings.SplitSeq(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), ",") {
+		if token, ok := strings.CutPrefix(strings.TrimSpace(p), prefix); ok {
+			return token
+		}
+	}
+	return ""
+}
+
+// noteUse notes an address that uses a link for the first time.
+func (a *Adapter) noteUse(r *http.Request, o opened) error {
+	v := a.visitor(r)
+	if slices.Contains(o.From, v.address) || len(o.From) >= usersKept {
+		return nil
+	}
+	return a.db.Update(r.Context(), func(tx store.Tx) error {
+		row, ok := store.Load[linkRow](tx, linkKey(o.Thread, o.ID))
+		if !ok {
+			return errNoLink
+		}
+		if slices.Contains(row.From, v.address) || len(row.From) >= usersKept {
+			return nil
+		}
+		row.From = append(row.From, v.address)
+		store.Save(tx, linkKey(o.Thread, o.ID), row)
+		a.record(tx, v, Access{What: WatchLinkUsed, How: byWatch, Note: linkNote(o.ID, row)})
+		return nil
+	})
+}
