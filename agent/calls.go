@@ -476,7 +476,7 @@ func (w *worker) resume(ctx context.Context, s step) error {
 		unstarted = known && e.NotStarted
 		unknown = err == nil && res.Unknown || err != nil && !known // a stop, for example, before the target answered
 		if unknown {
-			why = w.a.cfg.Redact(firstLine(res.Why))
+			why = firstLine(w.a.cfg.Redact(res.Why))
 			return tools.Result{}, cmp.Or(err, errOutcomeUnknown)
 		}
 		return res, err
@@ -605,7 +605,7 @@ func (w *worker) perform(
 	case err != nil:
 		r.Text = tools.ErrorText(err)
 		r.Failed = true
-		r.Why = w.a.cfg.Redact(cmp.Or(res.Why, firstLine(err.Error())))
+		r.Why = cmp.Or(w.a.cfg.Redact(res.Why), firstLine(w.a.cfg.Redact(err.Error())))
 		var e *tools.Error
 		r.Unstarted = errors.As(err, &e) && e.NotStarted
 		r.Outcome = hash(r.Text)
@@ -618,7 +618,7 @@ func (w *worker) perform(
 		}
 	case res.Unknown:
 		r.Unknown, r.Failed = true, true
-		r.Why = w.a.cfg.Redact(firstLine(res.Why))
+		r.Why = firstLine(w.a.cfg.Redact(res.Why))
 		r.Text = unknownOf(r.Why, w.evidence(ctx, c.ID))
 		r.Outcome = hash(r.Text)
 	default:

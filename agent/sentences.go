@@ -10,6 +10,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
+	"countersign/agent/workflow"
 	"countersign/approvals"
 	"countersign/tools"
 )
@@ -133,7 +134,7 @@ func sayStopped(who string, maybe bool) string {
 // sayOutcomeUnknown says that nobody knows what became of a command. why is the tool's sentence of how contact was lost,
 // if it has one.
 func sayOutcomeUnknown(why string) string {
-	return cmp.Or(why, "Contact with the command was lost.") + " **It may or may not have happened, and I won't run it again on my own.** " +
+	return cmp.Or(workflow.Plain(why, 300), "Contact with the command was lost.") + " **It may or may not have happened, and I won't run it again on my own.** " +
 		"`sessions` shows how to look yourself."
 }
 

@@ -166,7 +166,7 @@ func duplicate(t *testing.T, from, to string) {
 		}
 		target := filepath.Join(to, rel)
 		if d.IsDir() {
-			if name := d.Name(); path != from && (strings.HasPrefix(name, ".") || name == "node_modules" || rel == "dist" || rel == "charts") {
+			if name := d.Name(); path != from && (strings.HasPrefix(name, ".") || name == "node_modules" || rel == "dist") {
 				return fs.SkipDir
 			}
 			return os.MkdirAll(target, 0o755)

@@ -58,14 +58,14 @@ func ticks(w *Workflow, next Step, out []Outcome) string {
 		if (o.Kind == KindDone || o.Kind == KindFailed) && o.State != Passed && o.State != Failed {
 			continue
 		}
-		fmt.Fprintf(&b, "- %s %s%s\n", o.State.Mark(), plain(o.Title, maxShort), about(&w.steps[i], &o, next))
+		fmt.Fprintf(&b, "- %s %s%s\n", o.State.Mark(), Plain(o.Title, maxShort), about(&w.steps[i], &o, next))
 	}
 	steps := b.String()
 	switch next.Kind {
 	case KindDone:
 		return fmt.Sprintf("**%s** · done\n\n%s", w.Name, steps)
 	case KindFailed:
-		return fmt.Sprintf("**%s** · stopped\n\n%s\n%s\n", w.Name, steps, plain(next.Reason, 300))
+		return fmt.Sprintf("**%s** · stopped\n\n%s\n%s\n", w.Name, steps, Plain(next.Reason, 300))
 	default:
 		return fmt.Sprintf("**%s**\n\n%s", w.Name, steps)
 	}
@@ -82,17 +82,17 @@ func about(s *step, o *Outcome, next Step) string {
 		case whyOver:
 			return " · not reached"
 		}
-		return " · skipped: " + plain(o.Why, 120)
+		return " · skipped: " + Plain(o.Why, 120)
 	case Failed:
 		if o.Kind != KindFailed {
-			words = append(words, plain(o.Why, 120))
+			words = append(words, Plain(o.Why, 120))
 		}
 	case Passed:
 		switch {
 		case o.Kind == KindAsk && o.By != "":
-			words = append(words, fmt.Sprintf("“%s” (%s)", plain(o.Output, 60), plain(o.By, 40)))
+			words = append(words, fmt.Sprintf("“%s” (%s)", Plain(o.Output, 60), Plain(o.By, 40)))
 		case o.Kind == KindAsk:
-			words = append(words, fmt.Sprintf("“%s”", plain(o.Output, 60)))
+			words = append(words, fmt.Sprintf("“%s”", Plain(o.Output, 60)))
 		case o.ExitCode != nil && *o.ExitCode != 0:
 			words = append(words, fmt.Sprintf("exit code %d", *o.ExitCode))
 		}
@@ -155,9 +155,9 @@ func round(d time.Duration) string {
 	}
 }
 
-// plain returns foreign text for the inside of a line of Markdown: one line, at most n
+// Plain returns foreign text for the inside of a line of Markdown: one line, at most n
 // characters, and every character that could be markup escaped.
-func plain(s string, n int) string {
+func Plain(s string, n int) string {
 	s = strings.Join(strings.FieldsFunc(tidy(s), unicode.IsSpace), " ")
 	if c := head(s, n); c != s {
 		s = c + "…"

@@ -67,7 +67,11 @@ func (r Runbooks) Workflow(ctx context.Context, thread chat.ThreadID, name strin
 	if many && on == "" {
 		said = sayRunning(name, where)
 	}
-	args, err := json.Marshal(map[string]any{"name": name, "inputs": raw, "target": target})
+	call := map[string]any{"name": name, "inputs": raw}
+	if many {
+		call["target"] = target
+	}
+	args, err := json.Marshal(call)
 	if err != nil {
 		return llm.Call{}, sayInputsUnwritten
 	}

@@ -163,7 +163,7 @@ func (t *Toolbox) Base() (*tools.Registry, error) {
 		clock.New(time.Now), t.Outputs.Reader(),
 		plan.New(t.Plan, t.free), budget.New(budget.Config{Store: extensions{t.DB}, Channel: config.ChannelOf}), past.New(transcripts{t.DB}),
 	}, router.New(router.Config{Names: t.Targets.Machines.Names(), Current: t.Targets.Current, Allowed: t.Targets.Allowed, Open: t.Targets.Machines.Tools}, machines.Patterns(t.File.Tools))...)
-	all = append(all, delegate.New(delegate.Config{Agents: t.Roles.Set.Delegates(), Workflows: flows{t.Library}, Current: t.Targets.Current, Plan: t.Plan, Free: t.free})...)
+	all = append(all, delegate.New(delegate.Config{Agents: t.Roles.Set.Delegates(), Workflows: flows{t.Library}, Targets: t.Targets.Machines.Names(), Current: t.Targets.Current, Allowed: t.Targets.Allowed, Plan: t.Plan, Free: t.free})...)
 	all = append(all, outside.New(outside.Config{Classify: func(x risk.Text) risk.Verdict { return t.Targets.Rules().Engine.Judge(x) }, Redact: t.Redact})...)
 	trust, err := t.Targets.Machines.TrustTools(t.Targets.MayTrust)
 	if err != nil {

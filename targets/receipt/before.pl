@@ -12,8 +12,8 @@ look();
 
 none() if $>; # the kernel tells only root
 
-# Process events are there only in the first namespaces (PROC_PID_INIT_INO); the answer to the request tells of the others.
-none() if (readlink "/proc/self/ns/pid" // "") ne "pid:[4026531836]";
+# Process events are there only in the first namespaces (PROC_PID_INIT_INO, PROC_USER_INIT_INO); the answer to the request tells of the others.
+none() if (readlink("/proc/self/ns/pid") // "") ne "pid:[4026531836]" || (readlink("/proc/self/ns/user") // "") ne "user:[4026531837]";
 socket(my $events, 16, 2, 11) or none();
 bind($events, pack "SSLL", 16, 0, 0, 1) or none();
 setsockopt($events, 1, 33, pack "i", 8 << 20);

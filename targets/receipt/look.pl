@@ -52,7 +52,7 @@ sub listening {
   my ($family) = @_;
   my @out;
   socket(my $diag, 16, 2, 4) or return;
-  send $diag, pack("LSSLL CCxxL x48", 72, 20, 0x301, 0, 0, $family, 6, 1 << 10), 0;
+  send $diag, pack("LSSLL CCxxL x48", 72, 20, 0x301, 0, 0, $family, 6, 1 << 10), 0 or return;
   while (defined recv $diag, my $b, 65536, 0) {
     while (length $b >= 16) {
       my ($len, $type) = unpack "LS", $b;

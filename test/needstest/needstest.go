@@ -78,10 +78,10 @@ func ProcessEvents(t testing.TB) {
 	}
 }
 
-// Tidy runs a package's tests in a temporary directory of their own, which is gone afterwards, and fails them for the
-// processes that are left there: that it names, and ends. n of its parallel tests run at once, which is more than there are
-// processors, because they mostly wait: for programs, or for a clock; -parallel still decides, and 0 leaves it to go test.
-// A test program that one of its own tests starts is not to call it.
+// Tidy runs a package's tests in a private temporary directory and removes it afterwards. Processes that are then still
+// there are named and killed, and the run fails. n is how many parallel tests run together: more than there are processors,
+// because they mostly wait for programs or for a clock. -parallel still decides, and 0 leaves the number to go test.
+// A test program that was started by a test must not call it.
 func Tidy(n int, run func() int) int {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); n > 0 && !given(f.Name) {
@@ -141,14 +141,15 @@ func within(name string) (found []string) {
 	return found
 }
 
-// named reports whether a text has a name that ends with it: another's may begin so.
+// named reports whether a text has a name that begins and ends with it: another's may contain it.
 func named(text, name string) bool {
 	for {
-		_, after, found := strings.Cut(text, name)
+		before, after, found := strings.Cut(text, name)
 		if !found {
 			return false
 		}
-		if after == "" || !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz", rune(after[0])) {
+		const within = "0123456789abcdefghijklmnopqrstuvwxyz"
+		if (before == "" || !strings.ContainsRune(within, rune(before[len(before)-1]))) && (after == "" || !strings.ContainsRune(within, rune(after[0]))) {
 			return true
 		}
 		text = after

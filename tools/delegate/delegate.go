@@ -91,8 +91,11 @@ type Config struct {
 	Agents []Agent
 	// Workflows may be nil: then there is no run_workflow.
 	Workflows Workflows
-	// Current returns the target that a thread works on; required with Workflows.
+	// Targets are the names of all targets. Current returns the one that a thread works on, and Allowed why a caller
+	// may not use one, "" if they may; both are required with Workflows.
+	Targets []string
 	Current func(ctx context.Context, thread string) (string, error)
+	Allowed func(c tools.Call, target string) string
 	// Plan plans a call of a workflow; required with Workflows.
 	Plan plan.Planner
 	// Free reports whether a planned call would run without approval, as things are now. Such calls
@@ -127,7 +130,7 @@ func New(c Config) []tools.Tool {
 		return out
 	}
 	return append(out, workflow{c, tools.Spec{
-		Name: WorkflowTool, Description: workflowGuidance(names, c.Workflows), Level: risk.Read, Schema: workflowSchema(names),
+		Name: WorkflowTool, Description: workflowGuidance(names, c.Workflows), Level: risk.Read, Schema: workflowSchema(names, c.Targets),
 	}})
 }
 
@@ -184,19 +187,19 @@ type workflow struct {
 }
 
 // workflowSchema allows inputs of any name, which tools.SimpleSchema cannot express.
-func workflowSchema(names []string) json.RawMessage {
-	return tools.MustSchema(map[string]any{
-		"type": "object", "additionalProperties": false, "required": []string{"name"},
-		"properties": map[string]any{
-			"name":   tools.Property{Type: "string", Enum: names, Description: "Workflow name."},
-			"target": tools.Property{Type: "string", Description: "Machine of the steps that name none. Default: the thread's."},
-			"inputs": map[string]any{
-				"type": "object", "description": "Inputs by name.",
-				"default": map[string]any{}, "maxProperties": maxInputs,
-				"additionalProperties": map[string]any{"type": []string{"string", "number", "boolean"}},
-			},
+func workflowSchema(names, targets []string) json.RawMessage {
+	properties := map[string]any{
+		"name": tools.Property{Type: "string", Enum: names, Description: "Workflow name."},
+		"inputs": map[string]any{
+			"type": "object", "description": "Inputs by name.",
+			"default": map[string]any{}, "maxProperties": maxInputs,
+			"additionalProperties": map[string]any{"type": []string{"string", "number", "boolean"}},
 		},
-	})
+	}
+	if len(targets) > 1 {
+		properties["target"] = tools.Property{Type: "string", Enum: targets, Description: "Machine of the steps that name none. Default: the thread's."}
+	}
+	return tools.MustSchema(map[string]any{"type": "object", "additionalProperties": false, "required": []string{"name"}, "properties": properties})
 }
 
 // Spec implements tools.Tool.
@@ -227,6 +230,9 @@ func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if c.Target, err = t.cfg.Current(ctx, c.Thread); err != nil {
 			return tools.Plan{}, fmt.Errorf("the thread's target is not known: %w", err)
 		}
+	}
+	if why := t.cfg.Allowed(c, c.Target); why != "" {
+		return tools.Plan{}, tools.Failed("%s", why)
 	}
 	steps, level, err := t.planSteps(ctx, c, calls)
 	if err != nil {

@@ -98,7 +98,7 @@ func run(commands ...string) (out []delegate.Step) {
 }
 
 func workflows(l library) tools.Tool {
-	return delegate.New(delegate.Config{Workflows: l, Current: here, Plan: shell, Free: looks})[0]
+	return delegate.New(delegate.Config{Workflows: l, Targets: []string{"local", "web-1"}, Current: here, Allowed: allowed, Plan: shell, Free: looks})[0]
 }
 
 func TestToolsKeepTheirPromises(t *testing.T) {
@@ -232,7 +232,7 @@ func TestWhatASubAgentIsTold(t *testing.T) {
 }
 
 func TestWithoutAConversationBothSaySo(t *testing.T) {
-	all := delegate.New(delegate.Config{Agents: []delegate.Agent{{ID: "dba"}}, Workflows: library{calls: run("touch a")}, Current: here, Plan: shell})
+	all := delegate.New(delegate.Config{Agents: []delegate.Agent{{ID: "dba"}}, Workflows: library{calls: run("touch a")}, Targets: []string{"local", "web-1"}, Current: here, Allowed: allowed, Plan: shell})
 	reg, err := tools.NewRegistry(time.Now, all...)
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestWithoutAConversationBothSaySo(t *testing.T) {
 }
 
 func TestNestedWorkGoesOneLevelDeep(t *testing.T) {
-	all := delegate.New(delegate.Config{Agents: []delegate.Agent{{ID: "dba"}}, Workflows: library{}, Current: here, Plan: shell})
+	all := delegate.New(delegate.Config{Agents: []delegate.Agent{{ID: "dba"}}, Workflows: library{}, Targets: []string{"local", "web-1"}, Current: here, Allowed: allowed, Plan: shell})
 	for _, tool := range all {
 		name := tool.Spec().Name
 		if !delegate.IsNested(name) {
@@ -435,7 +435,7 @@ func (h *house) update(fn func(tx store.Tx)) {
 // approve takes run_workflow through its card, to the moment when its work begins.
 func (h *house) approve(free func(context.Context, tools.Call, tools.Plan) bool, commands ...string) approvals.Record {
 	h.t.Helper()
-	tool := delegate.New(delegate.Config{Workflows: library{calls: run(commands...)}, Current: here, Plan: shell, Free: free})[0]
+	tool := delegate.New(delegate.Config{Workflows: library{calls: run(commands...)}, Targets: []string{"local", "web-1"}, Current: here, Allowed: allowed, Plan: shell, Free: free})[0]
 	p, err := tool.Plan(h.t.Context(), tools.Call{ID: "c", Args: json.RawMessage(`{"name":"clean"}`)})
 	if err != nil {
 		h.t.Fatal(err)
@@ -491,3 +491,21 @@ func TestTheStepsOfAnApprovedWorkflowRunWithoutAnotherCard(t *testing.T) {
 
 // here is where every thread works.
 func here(context.Context, string) (string, error) { return "web-1", nil }
+
+// allowed is everything but a target of somebody else's.
+func allowed(_ tools.Call, target string) string {
+	if target == "local" || target == "web-1" {
+		return ""
+	}
+	return "this target is somebody else's"
+}
+
+// A runbook's later steps would fail, and those that go nowhere would run all the same.
+func TestARunbookDoesNotBeginWhereNobodyMayWork(t *testing.T) {
+	for _, target := range []string{"nope", "db"} {
+		_, err := workflows(library{source: "a", calls: run("touch a")}).Plan(t.Context(), tools.Call{ID: "c", Args: json.RawMessage(`{"name":"clean","target":"` + target + `"}`)})
+		if err == nil || !strings.Contains(err.Error(), "somebody else's") {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+}

@@ -167,5 +167,9 @@ func (t *tool) lostResult(k *prepared, text string, sink tools.Sink) (tools.Resu
 	}
 	sink(tools.Event{Kind: tools.Info, Text: r.Notice})
 	sink(tools.Event{Kind: tools.Completed, Text: "outcome unknown"})
-	return tools.Result{Value: r, Failed: true, Unknown: k.change, Why: lost + ".", Text: people(r, "outcome unknown")}, nil
+	res := tools.Result{Value: r, Failed: true, Unknown: k.change, Text: people(r, "outcome unknown")}
+	if k.change {
+		res.Why = lost + "."
+	}
+	return res, nil
 }
