@@ -37,8 +37,8 @@ import (
 // Toolbox is what the model can do in a thread.
 type Toolbox interface {
 	// Specs lists the tools in a stable order: those of the thread's own agent, or of a
-	// sub-agent.
-	Specs(thread chat.ThreadID, agent string) []llm.ToolSpec
+	// sub-agent. target is as for [Desk].
+	Specs(thread chat.ThreadID, agent, target string) []llm.ToolSpec
 	// Plan plans a call without any effect.
 	Plan(ctx context.Context, c tools.Call) (tools.Plan, error)
 }

@@ -242,7 +242,7 @@ type desk struct {
 	w *world
 }
 
-func (d desk) Prompt(_ chat.ThreadID, id string) string { return "system" + id }
+func (d desk) Prompt(_ chat.ThreadID, id, target string) string { return "system" + id + target }
 func (d desk) Profile(chat.ThreadID, string) agent.Profile {
 	return agent.Profile{ReadOnly: d.w.readOnly}
 }
@@ -275,7 +275,7 @@ func (d desk) Preview(context.Context, approvals.Request) approvals.Preview {
 
 type toolboxView struct{ *tools.Registry }
 
-func (v toolboxView) Specs(chat.ThreadID, string) []llm.ToolSpec { return nil }
+func (v toolboxView) Specs(_ chat.ThreadID, _, _ string) []llm.ToolSpec { return nil }
 
 // start starts the bot (again).
 func (w *world) start() {

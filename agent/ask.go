@@ -83,8 +83,8 @@ type question struct {
 func (w *worker) ask(ctx context.Context, s step, key string) (llm.Reply, error) {
 	draft := &draft{key: key, kind: chat.ProgressDraft, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
 	q := question{
-		w: w, s: s, profile: w.a.cfg.Desk.Profile(w.thread, s.agent()), prompt: w.a.cfg.Desk.Prompt(w.thread, s.agent()),
-		tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta, waiting: w.waitingTexts(s),
+		w: w, s: s, profile: w.a.cfg.Desk.Profile(w.thread, s.agent()), prompt: w.a.cfg.Desk.Prompt(w.thread, s.agent(), w.place(s.turn)),
+		tools: w.a.cfg.Tools.Specs(w.thread, s.agent(), w.place(s.turn)), show: draft.delta, waiting: w.waitingTexts(s),
 	}
 	if s.inAside() {
 		q.tools = append(slices.Clip(q.tools), withdrawSpec)

@@ -34,8 +34,9 @@ type Command struct {
 // that the message has to be delivered again.
 type Desk interface {
 	// Prompt is the system prompt of a conversation: a thread's own, or, with its id, that
-	// of a sub-agent. It must not change between calls without need (prompt caches).
-	Prompt(thread chat.ThreadID, agent string) string
+	// of a sub-agent. target is where a runbook works that asks; "" is the thread's own. It
+	// must not change between calls without need (prompt caches).
+	Prompt(thread chat.ThreadID, agent, target string) string
 	// Profile says how a conversation is led: a thread's own, or, with its id, that of a
 	// sub-agent.
 	Profile(thread chat.ThreadID, agent string) Profile
@@ -102,7 +103,7 @@ type Desk interface {
 type NoDesk struct{}
 
 // Prompt implements [Desk].
-func (NoDesk) Prompt(chat.ThreadID, string) string { return "" }
+func (NoDesk) Prompt(_ chat.ThreadID, _, _ string) string { return "" }
 
 // Profile implements [Desk].
 func (NoDesk) Profile(chat.ThreadID, string) Profile { return Profile{} }

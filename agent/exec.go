@@ -31,7 +31,7 @@ func (a *Agent) Ask(ctx context.Context, ev chat.Event, what Command) (why strin
 		return why, nil
 	}
 	ev.Text = a.cfg.Redact(ev.Text)
-	return "", a.queueCall(ctx, wantedCall{Event: ev, Call: c, Alone: true, Claimed: what.Tool != "" && what.Caller.Way != "", Caller: what.Caller})
+	return "", a.queueCall(ctx, wantedCall{Event: ev, Call: c, Alone: true, Claimed: what.Tool != "" && what.Caller.Way != "", Caller: what.Caller}, "")
 }
 
 // Begins is the number of a thread's next entry, for [Agent.Executed].

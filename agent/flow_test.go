@@ -52,9 +52,9 @@ steps:
 `
 
 // runs is a model that begins the test workflow once and then says what came of it; asked
-// by the workflow, it answers.
+// by the workflow, it answers: it is told where that works.
 func runs(_ context.Context, r llm.Request) (llm.Reply, error) {
-	if r.Items[0].Text == "systemrunbook" {
+	if r.Items[0].Text == "systemrunbookweb-1" {
 		return says("better"), nil
 	}
 	for _, it := range r.Items {

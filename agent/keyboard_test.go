@@ -19,7 +19,11 @@ func (d desk) Take(_ context.Context, _ chat.ThreadID, by chat.User, _ []string,
 }
 
 func (d desk) Give(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, _ string) (text, note string, ok bool, err error) {
-	if d.w.keys.holder != by.Name {
+	switch d.w.keys.holder {
+	case by.Name:
+	case "":
+		return "Nobody has the keyboard.", "", true, nil
+	default:
 		return "only they can give it back", "", false, nil
 	}
 	d.w.keys.holder = ""
@@ -57,6 +61,31 @@ func TestTheKeyboardGoesFromHandToHand(t *testing.T) {
 		}
 		if last := w.posts()[len(w.posts())-1]; !strings.Contains(last.Text, "I looked") {
 			t.Errorf("the question that waited has no answer: %+v", last)
+		}
+	})
+	run(t, "it is given back once, however often that is delivered", answers, func(t *testing.T, w *world) {
+		w.say("take")
+		for range 2 {
+			w.deliver(chat.Event{ID: "g", Text: "give"})
+			w.settle()
+		}
+		if !w.said("alice had the keyboard and typed `df`.") || w.said("Nobody has the keyboard.") {
+			t.Errorf("%+v", w.posts())
+		}
+		entries := len(w.entries())
+		w.say("give")
+		if got := w.entries(); len(got) != entries {
+			t.Errorf("nobody had it: %+v", got[entries:])
+		}
+	})
+	run(t, "the thread goes on when the bot was killed before it stored that it has it back", answers, func(t *testing.T, w *world) {
+		w.say("take")
+		w.say("and now?")
+		w.keys.holder = ""
+		w.deliver(chat.Event{ID: "g", Text: "give"})
+		w.settle()
+		if !w.said("I looked") {
+			t.Errorf("%+v", w.posts())
 		}
 	})
 	run(t, "it is handed to somebody by name, and the thread stays paused", answers, func(t *testing.T, w *world) {

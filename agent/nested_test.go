@@ -33,7 +33,7 @@ func (n nestedTool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	})
 	p.Nested = &tools.Nested{Kind: "agent", Name: "scout", Task: args.Task, Steps: 4}
 	if n.name == "run_workflow" {
-		p.Nested = &tools.Nested{Kind: "workflow", Name: "test", Source: args.Task}
+		p.Nested = &tools.Nested{Kind: "workflow", Name: "test", Source: args.Task, Target: "web-1"}
 	}
 	return p, nil
 }

@@ -66,7 +66,7 @@ type manyTools struct {
 	specs []llm.ToolSpec
 }
 
-func (m manyTools) Specs(chat.ThreadID, string) []llm.ToolSpec { return m.specs }
+func (m manyTools) Specs(_ chat.ThreadID, _, _ string) []llm.ToolSpec { return m.specs }
 
 func realisticSpecs() []llm.ToolSpec {
 	text := strings.Repeat("Runs one command in the thread's own shell on the target and returns both streams and the exit code. ", 9)
@@ -100,7 +100,7 @@ type instructed struct {
 	info prompt.Info
 }
 
-func (d instructed) Prompt(chat.ThreadID, string) string { return prompt.System(d.info) }
+func (d instructed) Prompt(_ chat.ThreadID, _, _ string) string { return prompt.System(d.info) }
 
 // engine is an agent with everything that the bot puts around it, over a database on
 // the disk; the network, the model and the tool take no time. It measures no metrics and

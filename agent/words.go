@@ -282,8 +282,10 @@ func (a *Agent) handedOver(ctx context.Context, ev chat.Event, pen history.Pen, 
 		if note != "" {
 			a.note(tx, ev.Thread, string(ev.ID), note)
 		}
-		queue.Put(tx, queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemPen, Body: body, At: a.cfg.Now()})
-		a.putAnswer(tx, ev, a.cfg.Redact(text), nil) // before what the agent says next
+		it := queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemPen, Body: body, At: a.cfg.Now()}
+		if queue.Put(tx, it) { // what was said the first time stays
+			a.putAnswer(tx, ev, a.cfg.Redact(text), nil) // before what the agent says next
+		}
 		return nil
 	})
 	if err == nil {
@@ -366,26 +368,26 @@ func (a *Agent) undo(ctx context.Context, ev chat.Event, change string) (text st
 	if why != "" {
 		return why, nil
 	}
-	return "", a.queueWanted(ctx, ev, c)
+	return "", a.queueCall(ctx, wantedCall{Event: ev, Call: c}, "")
 }
 
-// queueWanted stores a call that a person asked for.
-func (a *Agent) queueWanted(ctx context.Context, ev chat.Event, c llm.Call) error {
-	return a.queueCall(ctx, wantedCall{Event: ev, Call: c})
-}
-
-func (a *Agent) queueCall(ctx context.Context, want wantedCall) error {
+// queueCall stores a call that a person asked for, and the answer to them, if there is one: once.
+func (a *Agent) queueCall(ctx context.Context, want wantedCall, said string) error {
 	ev := want.Event
 	body, err := json.Marshal(want)
 	if err != nil {
 		return fmt.Errorf("agent: store the call: %w", err)
 	}
 	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		queue.Put(tx, queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemWanted, Body: body, At: a.cfg.Now()})
+		it := queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemWanted, Body: body, At: a.cfg.Now()}
+		if queue.Put(tx, it) && said != "" {
+			a.putAnswer(tx, ev, said, nil)
+		}
 		return nil
 	})
 	if err == nil {
 		a.Wake(ev.Thread)
+		a.cfg.Outbox.Wake(ev.Thread)
 	}
 	return err
 }
@@ -393,15 +395,10 @@ func (a *Agent) queueCall(ctx context.Context, want wantedCall) error {
 // runWorkflow starts a workflow on behalf of the author of ev, or lists the workflows.
 func (a *Agent) runWorkflow(ctx context.Context, ev chat.Event, w word) error {
 	c, said := a.cfg.Desk.Workflow(ctx, ev.Thread, w.id, w.inputs)
-	if said != "" {
-		if err := a.answer(ctx, ev, said); err != nil {
-			return err
-		}
-	}
 	if c.Name == "" {
-		return nil
+		return a.answer(ctx, ev, said)
 	}
-	return a.queueWanted(ctx, ev, c)
+	return a.queueCall(ctx, wantedCall{Event: ev, Call: c}, said)
 }
 
 // wantedCall is the body of an itemWanted: a call that a person asked for directly.

@@ -423,6 +423,9 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if err := json.Unmarshal(it.Body, &p); err != nil {
 			return nil
 		}
+		if !p.Taken && known.pen == nil {
+			return nil // nobody had it
+		}
 		return add(history.Entry{Kind: history.KindPen, Pen: &p})
 	case itemAnswer:
 		var x choice

@@ -196,13 +196,13 @@ func encodedHead(s string, n int) string {
 	return s
 }
 
-// encodedSize is how many bytes encoding/json writes for a character at most.
+// encodedSize is how many bytes encoding/json writes for a character of valid UTF-8.
 func encodedSize(r rune, size int) int {
 	switch {
-	case r < ' ', r == '<', r == '>', r == '&', r == '\u2028', r == '\u2029', r == utf8.RuneError:
-		return len(`\u0000`)
-	case r == '"', r == '\\':
+	case r == '"', r == '\\', r == '\b', r == '\f', r == '\n', r == '\r', r == '\t':
 		return 2
+	case r < ' ', r == '<', r == '>', r == '&', r == '\u2028', r == '\u2029':
+		return len(`\u0000`)
 	default:
 		return size
 	}

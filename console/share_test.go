@@ -182,6 +182,9 @@ func TestAHintFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		piece := rapid.SampledFrom([]string{"x", "\x1b[31m", "<&>", "é", "漢", "\u2028", "😀", "\"\\", "\n", "\xff", "\x00", "�", "\xe6\xbc"})
 		text := strings.Join(rapid.SliceOfN(piece, 0, 400).Draw(t, "text"), "")
+		if rapid.Bool().Draw(t, "valid") {
+			text = strings.ToValidUTF8(text, "")
+		}
 		text = strings.Repeat(text, rapid.IntRange(1, 20).Draw(t, "times"))
 		status := strings.Join(rapid.SliceOfN(piece, 0, 400).Draw(t, "status"), "")
 		key := strings.ToValidUTF8(strings.Join(rapid.SliceOfN(piece, 0, 100).Draw(t, "key"), ""), "")

@@ -317,6 +317,21 @@ func Size(c chat.Card) int {
 	return n
 }
 
+// shownPerByte is how many bytes a card shows at most for a byte of its action's JSON: what is
+// invisible is spelled out, in the command, its headline and its details.
+const shownPerByte = 12
+
+// Fits reports whether a request's card shows at most a number of bytes, and how many it would show
+// when it does not. Only a large action is drawn for that.
+func Fits(r approvals.Record, notice string, most int) (size int, ok bool) {
+	raw, err := json.Marshal(r.Action)
+	if err == nil && shownPerByte*(len(raw)+len(r.Claim.Why)+len(r.Taint)+len(r.Agent)) <= most {
+		return 0, true
+	}
+	size = Size(New(r, notice))
+	return size, size <= most
+}
+
 // shownOf is shown for a request, whose steps have been judged.
 func shownOf(r approvals.Record) (code, summary string) {
 	if len(r.Action.Steps) > 0 {

@@ -648,3 +648,67 @@ func TestWhatAToolSaysComesBeforeWhatWasFound(t *testing.T) {
 		t.Errorf("%q", c.Preview)
 	}
 }
+
+// Whatever a small action is made of, its card shows it whole within the limit that it was not drawn for.
+func TestASmallActionFitsOnItsCard(t *testing.T) {
+	const most = 60_000
+	pieces := []string{"a", " ", "\n", "\\", "\"", "'", "`", "*", "<&>", "\x00", "\x1b[31m", "\u202e", "\u200b", "\xff", "é", "漢", "😀", "a b; ", "rm -rf /srv/x; ", "$(id) ", "kubectl delete pod x && "}
+	shapes := map[string]func(text string, n int) approvals.Action{
+		"a command": func(text string, _ int) approvals.Action {
+			return approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Bytes: []byte(text)}
+		},
+		"arguments": func(text string, _ int) approvals.Action {
+			args, _ := json.Marshal(map[string]string{"command": text})
+			return approvals.Action{Tool: "x", Args: args}
+		},
+		"a command, its arguments and a preview": func(text string, _ int) approvals.Action {
+			args, _ := json.Marshal(map[string]string{"command": text})
+			return approvals.Action{Tool: "x", Kind: approvals.KindShell, Bytes: []byte(text), Args: args, Preview: text}
+		},
+		"a preview in its place": func(text string, _ int) approvals.Action {
+			return approvals.Action{Tool: "edit_file", Path: text, Preview: text, Whole: true}
+		},
+		"places": func(text string, _ int) approvals.Action {
+			return approvals.Action{Tool: text, Target: text, User: text, Dir: text, Session: text, Pane: text, Shell: text, Foreground: text, Path: text}
+		},
+		"files": func(text string, n int) approvals.Action {
+			a := approvals.Action{Tool: "x", Env: map[string]string{}, Files: map[string]string{}}
+			for i := range n {
+				name := fmt.Sprint(text[:min(len(text), 8)], i)
+				a.Paths, a.Files[name], a.Env[name] = append(a.Paths, name), approvals.Absent, name
+			}
+			return a
+		},
+		"steps": func(text string, n int) approvals.Action {
+			a := approvals.Action{Tool: "run_plan"}
+			for range n {
+				a.Steps = append(a.Steps, approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local:local", Bytes: []byte(text[:min(len(text), 8)])})
+			}
+			return a
+		},
+	}
+	for name, shape := range shapes {
+		for _, piece := range pieces {
+			n := 1
+			small := func(n int) (approvals.Record, bool) {
+				r := record(approvals.Pending)
+				r.Action = shape(strings.Repeat(piece, n), n)
+				raw, err := json.Marshal(r.Action)
+				return r, err == nil && shownPerByte*len(raw) <= most
+			}
+			for ; n < most; n++ {
+				if _, ok := small(n + max(1, n/50)); !ok {
+					break
+				}
+				n += max(1, n/50) - 1
+			}
+			r, _ := small(n)
+			if size, ok := Fits(r, "", most); !ok {
+				t.Errorf("%s of %q: not small: %d bytes", name, piece, size)
+			}
+			if size := Size(New(r, "")); size > most {
+				t.Errorf("%s of %d times %q: %d bytes", name, n, piece, size)
+			}
+		}
+	}
+}

@@ -151,7 +151,7 @@ func (g *Gate) judge(tx store.Tx, req approvals.Request) ruling {
 	if r.Lane != approvals.Ask {
 		return r
 	}
-	if size := card.Size(card.New(g.record(req, r), r.Sentence)); size > maxShown {
+	if size, ok := card.Fits(g.record(req, r), r.Sentence, maxShown); !ok {
 		r.Lane = approvals.Forbid
 		r.Sentence = fmt.Sprintf("a card of this would have %d bytes, and can show at most %d whole; "+
 			"what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)

@@ -139,7 +139,12 @@ func (t Terminals) Give(ctx context.Context, thread chat.ThreadID, by chat.User,
 		if !sayable(err) {
 			t.Log.ErrorContext(ctx, "the keyboard could not be taken back", "target", m.Name, "error", err)
 		}
-		return refusal(err), "", false, nil
+		text = refusal(err)
+		if errors.Is(err, session.ErrUnmanaged) { // given back already, perhaps by a bot that was killed before it said so
+			held, _, err := o.Book.Holder(ctx, string(thread))
+			return text, "", err == nil && held == "", err
+		}
+		return text, "", false, nil
 	}
 	o.Book.Mark(g.Session, "shared", g.Holder+" gives the keyboard back")
 	what := fmt.Sprintf("%s had the keyboard of the session %s on %s from %s to now and typed:\n%s", g.Holder, g.Session, m.Name, g.Since.UTC().Format("15:04:05"), g.Summary)

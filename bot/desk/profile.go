@@ -1,8 +1,6 @@
 package desk
 
 import (
-	"context"
-
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/agent/prompt"
@@ -38,13 +36,10 @@ func (p Profiles) Profile(thread chat.ThreadID, id string) agent.Profile {
 	return agent.Profile{Model: s.Model, ReadOnly: r.ReadOnly || s.ReadOnly || !ok}
 }
 
-// Prompt is the system prompt of a conversation.
-func (p Profiles) Prompt(t chat.ThreadID, id string) string {
-	now, err := p.Targets.Current(context.Background(), string(t))
-	if err != nil {
-		now = p.Targets.Default
-	}
-	info := prompt.Info{Agent: p.Name, Target: now, Tmux: p.Targets.Terminals(t), Mode: string(p.Targets.Place(t, "").Mode)}
+// Prompt is the system prompt of a conversation on a target; "" is the thread's.
+func (p Profiles) Prompt(t chat.ThreadID, id, target string) string {
+	now := p.Targets.At(t, target)
+	info := prompt.Info{Agent: p.Name, Target: now, Tmux: p.Targets.Machines.Terminals(now), Mode: string(p.Targets.Place(t, now).Mode)}
 	if p.Profile(t, id).ReadOnly {
 		info.Mode = "readonly"
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"time"
 
 	"countersign/adapters/chat"
@@ -229,10 +230,9 @@ const (
 // is the approved action. It starts nothing. The error is a [tools.Error] with NotStarted if
 // the call was never begun; a result with Unknown means that nobody knows what became of it.
 func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error) {
-	unknown := tools.Result{Unknown: true, Failed: true}
 	m := s[config.NameOf(a.Target)]
 	if m == nil {
-		return unknown, nil
+		return lost("The bot was restarted, and %s is not configured any more.", config.NameOf(a.Target)), nil
 	}
 	c.Name, c.Args = a.Tool, a.Args
 	until := time.Now().Add(resumeWithin)
@@ -248,7 +248,7 @@ func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink 
 			return tools.Result{}, ctx.Err()
 		case time.Now().After(until):
 			m.opts.Log.WarnContext(ctx, "a target cannot say what became of a call", "target", m.Name, "call", c.ID, "error", err)
-			return unknown, nil
+			return lost("The bot was restarted, and %s could not be reached for %d minutes since.", m.Name, int(resumeWithin.Minutes())), nil
 		case first:
 			sink(tools.Event{Kind: tools.Info, Text: m.Name + " cannot be reached; trying again"})
 		}
@@ -266,10 +266,18 @@ func (m *Machine) resume(ctx context.Context, c tools.Call, a approvals.Action, 
 		return tools.Result{}, err
 	}
 	r, ok := o.Tools[c.Name].(tools.Resumer)
-	if !ok || m.Target.ID() != a.Target { // another host now, or a new container
-		return tools.Result{Unknown: true, Failed: true}, nil
+	switch {
+	case m.Target.ID() != a.Target:
+		return lost("The bot was restarted, and %s is another host or container now.", m.Name), nil
+	case !ok:
+		return lost("The bot was restarted while it ran."), nil
 	}
 	return r.Resume(ctx, c, sink)
+}
+
+// lost is the outcome of a call of which nothing tells what became of it; why is for people.
+func lost(why string, args ...any) tools.Result {
+	return tools.Result{Unknown: true, Failed: true, Why: fmt.Sprintf(why, args...)}
 }
 
 // Settle forgets what was noted of a call's run, in the transaction that stores the call's

@@ -24,6 +24,7 @@ import (
 	"countersign/store/mem"
 	"countersign/targets/rehearsal"
 	"countersign/targets/session"
+	"countersign/tools"
 	"countersign/tools/impact"
 )
 
@@ -363,5 +364,12 @@ func TestAHostThatEndsTheConnectionIsNotOpen(t *testing.T) {
 	defer s.Close()
 	if users, err := s["web-1"].OpenedBy(t.Context()); len(users) > 0 || err == nil {
 		t.Errorf("%q, %v", users, err)
+	}
+}
+
+func TestACallThatNobodyCanTakeUpSaysWhy(t *testing.T) {
+	res, err := Set{}.Resume(t.Context(), tools.Call{}, approvals.Action{Target: "local:gone#1"}, nil)
+	if err != nil || !res.Unknown || res.Why != "The bot was restarted, and gone is not configured any more." {
+		t.Errorf("%+v, %v", res, err)
 	}
 }

@@ -158,8 +158,15 @@ func (t Targets) Unasked(thread chat.ThreadID, target string) error {
 	return nil
 }
 
-// Terminals reports whether a thread's target has tmux, as far as is known.
-func (t Targets) Terminals(thread chat.ThreadID) bool {
-	name, err := t.Current(context.Background(), string(thread))
-	return err != nil || t.Machines.Terminals(name)
+// At is the target that is named, if there is one, or else the thread's own; the bot's where the
+// store cannot say.
+func (t Targets) At(thread chat.ThreadID, target string) string {
+	if t.Machines[target] != nil {
+		return target
+	}
+	now, err := t.Current(context.Background(), string(thread))
+	if err != nil {
+		return t.Default
+	}
+	return now
 }

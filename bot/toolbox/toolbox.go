@@ -93,14 +93,14 @@ func Preview(e config.Env, f config.File, r *rules.Rules, all machines.Set, log 
 	}), nil
 }
 
-// Specs lists the tools of a thread's own agent, or of a sub-agent.
-func (t *Toolbox) Specs(thread chat.ThreadID, id string) []llm.ToolSpec {
+// Specs lists the tools of a thread's own agent, or of a sub-agent, on a target; "" is the thread's.
+func (t *Toolbox) Specs(thread chat.ThreadID, id, target string) []llm.ToolSpec {
 	reg := t.registryOf(thread, id)
 	if reg == nil {
 		return nil
 	}
 	var out []llm.ToolSpec
-	terminals := t.Targets.Terminals(thread)
+	terminals := t.Targets.Machines.Terminals(t.Targets.At(thread, target))
 	for _, s := range reg.Specs(func(s tools.Spec) bool { return terminals || !s.NeedsTmux }) {
 		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.ModelText, Schema: s.ModelSchema, Foreign: s.Foreign})
 	}

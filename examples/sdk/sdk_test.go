@@ -109,7 +109,7 @@ func (looking) Ask(_ store.Tx, _ approvals.Request) (none approvals.Record)   { 
 // catalogue shows a registry to the agent.
 type catalogue struct{ *tools.Registry }
 
-func (c catalogue) Specs(chat.ThreadID, string) (out []llm.ToolSpec) {
+func (c catalogue) Specs(_ chat.ThreadID, _, _ string) (out []llm.ToolSpec) {
 	for _, s := range c.Registry.Specs(nil) {
 		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
 	}
@@ -148,7 +148,7 @@ func (c *console) at(text string) int {
 // forecaster says who the agent is.
 type forecaster struct{ agent.NoDesk }
 
-func (forecaster) Prompt(chat.ThreadID, string) string { return "You know the weather." }
+func (forecaster) Prompt(_ chat.ThreadID, _, _ string) string { return "You know the weather." }
 
 // converse makes an agent of a model and tools, and plays one turn.
 func converse(t *testing.T, out *console, model llm.Model, ts ...tools.Tool) {

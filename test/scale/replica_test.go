@@ -358,7 +358,7 @@ type instructed struct {
 	system string
 }
 
-func (d instructed) Prompt(chat.ThreadID, string) string { return d.system }
+func (d instructed) Prompt(_ chat.ThreadID, _, _ string) string { return d.system }
 
 // script is the model. It answers at once, from what it is shown alone, so that it does
 // not matter which replica asks: it looks, where the turn's first message says so it
@@ -407,7 +407,7 @@ type toolbox struct {
 	specs []llm.ToolSpec
 }
 
-func (t toolbox) Specs(chat.ThreadID, string) []llm.ToolSpec { return t.specs }
+func (t toolbox) Specs(_ chat.ThreadID, _, _ string) []llm.ToolSpec { return t.specs }
 
 func specs() []llm.ToolSpec {
 	text := strings.Repeat("Runs one command in the thread's own shell on the target and returns both streams and the exit code. ", 9)

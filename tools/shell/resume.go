@@ -150,8 +150,9 @@ func (k *call) follow(
 	ctx context.Context, s backend.Spec, out *stream, report func(context.Context, backend.Result, ending) (tools.Result, error),
 ) (tools.Result, error) {
 	w, can := k.t.cfg.Target.(backend.Witness)
+	const noRecord = "The bot was restarted, and this machine keeps no record of how the command ended."
 	if k.t.cfg.Journal == nil || !can {
-		return unknownResult(""), nil
+		return unknownResult(noRecord), nil
 	}
 	mark, at, ok, err := k.t.cfg.Journal.Noted(ctx, k.thread, k.id)
 	switch {
@@ -160,11 +161,11 @@ func (k *call) follow(
 	case !ok:
 		return tools.Result{}, notBegun()
 	case mark == "":
-		return unknownResult(""), nil
+		return unknownResult(noRecord), nil
 	}
 	p, err := w.Follow(context.WithoutCancel(ctx), mark, s)
 	if errors.Is(err, fs.ErrNotExist) { // it may have run where no record could be made
-		return unknownResult(""), nil
+		return unknownResult(noRecord), nil
 	}
 	if err != nil {
 		return tools.Result{}, err

@@ -532,4 +532,8 @@ func TestPlainTargetLost(t *testing.T) {
 	if s := target.Specs(); len(s) != 1 || s[0].Shell != "ls" {
 		t.Errorf("%+v", s)
 	}
+	again, err := shell.New(shell.Config{Target: target}).(tools.Resumer).Resume(t.Context(), tools.Call{Args: json.RawMessage(call("ls"))}, func(tools.Event) {})
+	if err != nil || !again.Unknown || !strings.Contains(again.Why, "keeps no record") {
+		t.Errorf("after a restart: %+v, %v", again, err)
+	}
 }

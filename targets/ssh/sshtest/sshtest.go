@@ -51,7 +51,7 @@ type Options struct {
 	Enrolled string
 	// Config are further lines of sshd_config.
 	Config string
-	// Root has root log in; only root can.
+	// Root has root log in, with an empty home that is not this machine's; only root can.
 	Root bool
 }
 
@@ -110,8 +110,6 @@ func Start(t testing.TB, o Options) *Server {
 	if !filepath.IsAbs(shell) {
 		shell = need(t, shell, filepath.Base(shell))
 	}
-	s.login(shell)
-
 	// Not t.TempDir, which only its owner may enter: sshd reads authorized_keys as
 	// the user.
 	dir, err := os.MkdirTemp("", "cs-sshd-") //nolint:usetesting // see above
@@ -119,6 +117,7 @@ func Start(t testing.TB, o Options) *Server {
 	t.Cleanup(func() { needstest.End(dir); _ = os.RemoveAll(dir) })
 	s.must(os.Chmod(dir, 0o755))
 	s.Dir = dir
+	s.login(shell)
 	if os.Geteuid() == 0 { // privilege separation needs it, and only systemd makes it
 		s.must(os.MkdirAll("/run/sshd", 0o755))
 	}
@@ -151,7 +150,8 @@ func (s *Server) login(shell string) {
 		return
 	}
 	if s.o.Root {
-		s.User, s.Home = "root", "/root"
+		s.User, s.Home = "root", filepath.Join(s.Dir, "home")
+		s.must(os.Mkdir(s.Home, 0o700))
 		return
 	}
 	s.User = "cstest-" + filepath.Base(shell)
@@ -302,7 +302,11 @@ func (s *Server) config() string {
 		fmt.Fprintf(&b, "HostCertificate %s/host-cert.pub\n", s.Dir)
 	}
 	b.WriteString(s.o.Config)
-	b.WriteString("\nSetEnv TMPDIR=" + os.TempDir() + " SSHTEST=" + s.Dir + "\n") // the first SetEnv counts
+	home := ""
+	if s.o.Root {
+		home = " HOME=" + s.Home
+	}
+	b.WriteString("\nSetEnv TMPDIR=" + os.TempDir() + " SSHTEST=" + s.Dir + home + "\n") // the first SetEnv counts
 	return b.String()
 }
 
