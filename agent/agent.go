@@ -55,8 +55,8 @@ type Gate interface {
 	// Ask files the request and its card. It is idempotent: a second Ask for the same
 	// call returns the same request.
 	Ask(tx store.Tx, r approvals.Request) approvals.Record
-	// Fold says why a program's request must not be filed: it repeats one, or there are too many.
-	Fold(tx store.Tx, r approvals.Request) (why string)
+	// Throttle says why a program's request must not be filed: it repeats one, or there are too many.
+	Throttle(tx store.Tx, r approvals.Request) (why string)
 	// Receipt adds what a request really changed to it.
 	Receipt(tx store.Tx, id approvals.ID, r approvals.Receipt)
 	// Preview adds the preview to a filed request.

@@ -245,7 +245,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			if err := w.fence.Check(tx); err != nil {
 				return err
 			}
-			if folded = w.a.cfg.Gate.Fold(tx, p); folded != "" {
+			if folded = w.a.cfg.Gate.Throttle(tx, p); folded != "" {
 				return nil
 			}
 			rec := w.a.cfg.Gate.Ask(tx, p)

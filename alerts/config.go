@@ -165,7 +165,7 @@ func (c Config) compile() (*router, error) {
 			}
 			re, err := regexp.Compile("^(?:" + expr + ")$")
 			if err != nil {
-				bad("%s.match.%s: %q is no regular expression (%v); mend it, or take the ~ away", where, label, expr, err)
+				bad("%s.match.%s: %q is no regular expression (%v); correct it, or take the ~ away", where, label, expr, err)
 				continue
 			}
 			at.match[label] = re.MatchString

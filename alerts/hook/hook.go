@@ -108,7 +108,7 @@ type Handler struct {
 }
 
 // New checks the configuration. Its errors are one sentence that says what to
-// mend.
+// do.
 func New(cfg Config) (*Handler, error) {
 	if cfg.Accept == nil {
 		return nil, errors.New("hook: nobody takes the alerts: set Config.Accept")

@@ -532,7 +532,7 @@ func (g *Gate) cardOf(tx store.Tx, rec approvals.Record, notice string) chat.Car
 			rec.Require.Needs[i].Duty = g.cfg.Policy().Duties(n.Groups)
 		}
 		if rec.Require.Ticket {
-			rec.Ticket = g.cfg.Tickets.Of(tx, string(rec.Thread))
+			rec.Ticket = g.cfg.Tickets.TicketOf(tx, string(rec.Thread))
 			if why := rec.Ticket.Needed(g.cfg.Now()); why != "" {
 				notice = strings.TrimSpace(notice + " " + asSentence(why))
 			}

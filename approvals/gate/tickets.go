@@ -13,32 +13,32 @@ import (
 
 // Tickets knows the tickets of threads. It is safe for concurrent use.
 type Tickets interface {
-	// Find returns the last key that a text names; Is reports whether a word is one.
+	// Find returns the last key that a text names; IsKey reports whether a word is one.
 	Find(text string) (key string, ok bool)
-	Is(word string) bool
-	// Name makes a ticket the thread's own; fresh is false if it was already.
-	// Without sure it is what a message mentions, which counts once the ticket's system knows it.
-	Name(tx store.Tx, thread, key string, sure bool) (fresh bool)
-	// Of is the thread's ticket as far as it is known, the zero Ticket for none.
-	Of(tx store.Tx, thread string) approvals.Ticket
+	IsKey(word string) bool
+	// SetTicket makes a ticket the thread's own; fresh is false if it was already. An unconfirmed
+	// key counts only after the tracker has found it.
+	SetTicket(tx store.Tx, thread, key string, confirmed bool) (fresh bool)
+	// TicketOf is the thread's ticket as far as it is known, the zero Ticket for none.
+	TicketOf(tx store.Tx, thread string) approvals.Ticket
 	// State is what is known of a ticket, the zero Ticket for "".
 	State(tx store.Tx, key string) approvals.Ticket
 	// Refresh asks the ticket's system, within a few seconds.
 	Refresh(ctx context.Context, thread string) error
-	// Soon has the system asked without waiting for it.
-	Soon(thread string)
+	// RefreshSoon has the system asked without waiting for it.
+	RefreshSoon(thread string)
 }
 
 // noTickets is what a gate knows without [Config.Tickets].
 type noTickets struct{}
 
-func (noTickets) Find(string) (string, bool)                  { return "", false }
-func (noTickets) Is(string) bool                              { return false }
-func (noTickets) Name(store.Tx, string, string, bool) bool    { return false }
-func (noTickets) Of(store.Tx, string) (t approvals.Ticket)    { return t }
-func (noTickets) State(store.Tx, string) (t approvals.Ticket) { return t }
-func (noTickets) Refresh(context.Context, string) (err error) { return nil }
-func (noTickets) Soon(string)                                 {}
+func (noTickets) Find(string) (string, bool)                     { return "", false }
+func (noTickets) IsKey(string) bool                              { return false }
+func (noTickets) SetTicket(store.Tx, string, string, bool) bool  { return false }
+func (noTickets) TicketOf(store.Tx, string) (t approvals.Ticket) { return t }
+func (noTickets) State(store.Tx, string) (t approvals.Ticket)    { return t }
+func (noTickets) Refresh(context.Context, string) (err error)    { return nil }
+func (noTickets) RefreshSoon(string)                             {}
 
 // Heard takes over the ticket that a person names in a message. Its system is asked soon, and the
 // thread's open cards show it then.
@@ -50,14 +50,14 @@ func (g *Gate) Heard(ctx context.Context, thread chat.ThreadID, by chat.User, te
 	if err := g.nameTicket(ctx, thread, by, key, false); err != nil {
 		return err
 	}
-	g.cfg.Tickets.Soon(string(thread))
+	g.cfg.Tickets.RefreshSoon(string(thread))
 	return nil
 }
 
 // Ticket answers the chat word "ticket": it makes key the thread's ticket, or, without a key, says
 // which one that is.
 func (g *Gate) Ticket(ctx context.Context, thread chat.ThreadID, by chat.User, key string) (string, error) {
-	if key != "" && !g.cfg.Tickets.Is(key) {
+	if key != "" && !g.cfg.Tickets.IsKey(key) {
 		return sayNoKey(key), nil
 	}
 	if err := g.nameTicket(ctx, thread, by, key, true); err != nil {
@@ -88,7 +88,7 @@ func (g *Gate) nameTicket(ctx context.Context, thread chat.ThreadID, by chat.Use
 		return nil
 	}
 	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		if g.cfg.Tickets.Name(tx, string(thread), key, sure) && sure {
+		if g.cfg.Tickets.SetTicket(tx, string(thread), key, sure) && sure {
 			g.audit(tx, approvals.Record{Thread: thread}, audit.Ticket, by.ID, "", key)
 		}
 		return nil
@@ -102,7 +102,7 @@ func (g *Gate) nameTicket(ctx context.Context, thread chat.ThreadID, by chat.Use
 // ShowTicket draws the thread's open cards that need a ticket again, and returns the thread's ticket.
 func (g *Gate) ShowTicket(ctx context.Context, thread chat.ThreadID) (t approvals.Ticket, err error) {
 	err = g.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		t = g.cfg.Tickets.Of(tx, string(thread))
+		t = g.cfg.Tickets.TicketOf(tx, string(thread))
 		for _, rec := range g.ledger.AllOpen(tx) {
 			if rec.Thread == thread && rec.State == approvals.Pending && rec.Require.Ticket {
 				g.updateCard(tx, rec, "")
@@ -133,7 +133,7 @@ func (g *Gate) askTicket(ctx context.Context, b Ballot) error {
 // ticketOf is the ticket of a request that needs one.
 func (g *Gate) ticketOf(tx store.Tx, rec approvals.Record) (t approvals.Ticket) {
 	if rec.Require.Ticket {
-		t = g.cfg.Tickets.Of(tx, string(rec.Thread))
+		t = g.cfg.Tickets.TicketOf(tx, string(rec.Thread))
 	}
 	return t
 }

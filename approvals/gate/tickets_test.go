@@ -27,14 +27,14 @@ func (d *desk) Find(text string) (string, bool) {
 	key := keyPattern.FindString(text)
 	return key, key != ""
 }
-func (d *desk) Is(word string) bool { return keyPattern.FindString(word) == word && word != "" }
-func (d *desk) Name(_ store.Tx, _, key string, _ bool) bool {
+func (d *desk) IsKey(word string) bool { return keyPattern.FindString(word) == word && word != "" }
+func (d *desk) SetTicket(_ store.Tx, _, key string, _ bool) bool {
 	fresh := d.key != key
 	d.key = key
 	return fresh
 }
 
-func (d *desk) Of(store.Tx, string) approvals.Ticket {
+func (d *desk) TicketOf(store.Tx, string) approvals.Ticket {
 	t := d.ticket
 	if t.Key = d.key; d.key == "" {
 		return approvals.Ticket{}
@@ -57,7 +57,7 @@ func (d *desk) Refresh(context.Context, string) error {
 	}
 	return nil
 }
-func (d *desk) Soon(string) {}
+func (d *desk) RefreshSoon(string) {}
 
 func ticketed(t *testing.T) (*fixture, *desk) {
 	t.Helper()

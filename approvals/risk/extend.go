@@ -513,12 +513,12 @@ func (e *Engine) checkExamples(ex Examples, added []addition) error {
 	}
 	for _, c := range ex.ReadOnly {
 		if v := e.judgeWidest(c); !v.ReadOnly {
-			return fmt.Errorf("risk.examples.readonly: %q is not proven, because %s; mend the table or the example", c, v.Reasons[0])
+			return fmt.Errorf("risk.examples.readonly: %q is not proven, because %s; correct the table or the example", c, v.Reasons[0])
 		}
 	}
 	for _, c := range ex.Asks {
 		if e.judgeWidest(c).ReadOnly {
-			return fmt.Errorf("risk.examples.asks: %q is proven to only read; mend the table or the example", c)
+			return fmt.Errorf("risk.examples.asks: %q is proven to only read; correct the table or the example", c)
 		}
 	}
 	for _, a := range added {

@@ -170,8 +170,8 @@ func (b *Book) of(key string) (system, bool) {
 	return system{}, false
 }
 
-// Is reports whether a word is a key.
-func (b *Book) Is(word string) bool {
+// IsKey reports whether a word is a key.
+func (b *Book) IsKey(word string) bool {
 	_, ok := b.of(word)
 	return ok
 }
@@ -209,9 +209,9 @@ func (b *Book) named(tx store.Tx, thread string) named {
 	return n
 }
 
-// Name makes a ticket the thread's own; fresh is false if it was already. Without sure it is what a message
+// SetTicket makes a ticket the thread's own; fresh is false if it was already. Unconfirmed it is what a message
 // mentions.
-func (b *Book) Name(tx store.Tx, thread, key string, sure bool) (fresh bool) {
+func (b *Book) SetTicket(tx store.Tx, thread, key string, confirmed bool) (fresh bool) {
 	n := b.named(tx, thread)
 	fresh = n.Key != key
 	switch {
@@ -220,13 +220,13 @@ func (b *Book) Name(tx store.Tx, thread, key string, sure bool) (fresh bool) {
 	case !fresh && n.Sure:
 		return false
 	}
-	n.Key, n.Sure = key, sure
+	n.Key, n.Sure = key, confirmed
 	store.Save(tx, store.Key("ticket", thread), n)
 	return fresh
 }
 
-// Of is the thread's ticket, as far as it is known; the zero Ticket is none.
-func (b *Book) Of(tx store.Tx, thread string) approvals.Ticket {
+// TicketOf is the thread's ticket, as far as it is known; the zero Ticket is none.
+func (b *Book) TicketOf(tx store.Tx, thread string) approvals.Ticket {
 	return b.State(tx, b.named(tx, thread).Key)
 }
 
@@ -249,7 +249,7 @@ func (b *Book) State(tx store.Tx, key string) approvals.Ticket {
 // seconds and stores what it heard.
 func (b *Book) Refresh(ctx context.Context, thread string) error {
 	var t approvals.Ticket
-	if err := b.db.View(ctx, func(tx store.Tx) error { t = b.Of(tx, thread); return nil }); err != nil {
+	if err := b.db.View(ctx, func(tx store.Tx) error { t = b.TicketOf(tx, thread); return nil }); err != nil {
 		return err
 	}
 	s, ok := b.of(t.Key)
@@ -288,8 +288,8 @@ func (b *Book) Refresh(ctx context.Context, thread string) error {
 	})
 }
 
-// Soon has Run ask about a thread's ticket without waiting for it.
-func (b *Book) Soon(thread string) {
+// RefreshSoon has Run ask about a thread's ticket without waiting for it.
+func (b *Book) RefreshSoon(thread string) {
 	b.mu.Lock()
 	b.soon[thread] = true
 	b.mu.Unlock()
@@ -347,7 +347,7 @@ func (b *Book) round(ctx context.Context, changed func(ctx context.Context, thre
 			}
 		}
 		for _, thread := range soon {
-			before[thread] = b.Of(tx, thread)
+			before[thread] = b.TicketOf(tx, thread)
 		}
 		return nil
 	})
@@ -359,7 +359,7 @@ func (b *Book) round(ctx context.Context, changed func(ctx context.Context, thre
 			return err
 		}
 		var now approvals.Ticket
-		if err := b.db.View(ctx, func(tx store.Tx) error { now = b.Of(tx, thread); return nil }); err != nil {
+		if err := b.db.View(ctx, func(tx store.Tx) error { now = b.TicketOf(tx, thread); return nil }); err != nil {
 			return err
 		}
 		if was.Needed(b.now()) != now.Needed(b.now()) || was.String() != now.String() {

@@ -198,7 +198,7 @@ func TestKeysAreFoundInWhatPeopleWrite(t *testing.T) {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
-	if b.Is("OPS-1 ") || b.Is("a OPS-1") || !b.Is("OPS-1") {
+	if b.IsKey("OPS-1 ") || b.IsKey("a OPS-1") || !b.IsKey("OPS-1") {
 		t.Error("a key is whole")
 	}
 }
@@ -213,14 +213,14 @@ func TestATicketThatCannotBeCheckedAllowsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out string
-		if err := db.View(t.Context(), func(tx store.Tx) error { out = b.Of(tx, "web:1").Needed(now); return nil }); err != nil {
+		if err := db.View(t.Context(), func(tx store.Tx) error { out = b.TicketOf(tx, "web:1").Needed(now); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
 	named := func(key string) {
 		t.Helper()
-		if err := db.Update(t.Context(), func(tx store.Tx) error { b.Name(tx, "web:1", key, true); return nil }); err != nil {
+		if err := db.Update(t.Context(), func(tx store.Tx) error { b.SetTicket(tx, "web:1", key, true); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -263,13 +263,13 @@ func TestAMentionCountsOnceItsSystemKnowsIt(t *testing.T) {
 	mention := func(key string) (is string) {
 		t.Helper()
 		now = now.Add(time.Minute)
-		if err := db.Update(t.Context(), func(tx store.Tx) error { b.Name(tx, "web:1", key, false); return nil }); err != nil {
+		if err := db.Update(t.Context(), func(tx store.Tx) error { b.SetTicket(tx, "web:1", key, false); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Refresh(t.Context(), "web:1"); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.View(t.Context(), func(tx store.Tx) error { is = b.Of(tx, "web:1").Key; return nil }); err != nil {
+		if err := db.View(t.Context(), func(tx store.Tx) error { is = b.TicketOf(tx, "web:1").Key; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return is

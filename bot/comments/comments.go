@@ -80,7 +80,7 @@ func (m *Commenter) send(ctx context.Context, system string, one courier.Message
 	return err
 }
 
-// ended are the events with which it is known what became of a change; on trial, what became of that.
+// ended are the events that settle a change; tried, those that settle a change on trial.
 var (
 	ended = []string{audit.Done, audit.Unknown}
 	tried = []string{audit.Kept, audit.Undone, audit.UndoFailed, audit.NotRun}

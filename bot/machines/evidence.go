@@ -45,7 +45,7 @@ func (j plainJournal) Began(ctx context.Context, thread, call string) (mark stri
 			mark = string(approvals.UnderOf(ctx)) // by which the host knows the run
 		}
 	}
-	j.m.ran.Store(true)
+	j.m.mayHaveOutputs.Store(true)
 	err = j.m.opts.DB.Update(ctx, func(tx store.Tx) error {
 		// Whoever takes a thread over begins what has no note.
 		if !j.m.opts.Replicas.Owns(tx, thread) {

@@ -22,10 +22,10 @@ const (
 // Tend has the machine tended by one replica at a time.
 func (m *Machine) Tend(ctx context.Context) error {
 	return m.opts.Replicas.RunJob(ctx, "machine/"+m.place(), func(ctx context.Context) error {
-		m.tended.Store(true)
-		defer m.tended.Store(false)
+		m.isCaretaker.Store(true)
+		defer m.isCaretaker.Store(false)
 		select {
-		case m.begins <- struct{}{}:
+		case m.becameCaretaker <- struct{}{}:
 		default:
 		}
 		<-ctx.Done()
@@ -48,20 +48,20 @@ func (m *Machine) Keep(ctx context.Context, to Conversation) error {
 			case err != nil && ctx.Err() == nil && err.Error() != told: // once for each reason
 				told = err.Error()
 				m.opts.Log.Warn("a target cannot be reached", "target", m.Name, "error", err)
-			case err == nil && due && m.tended.Load():
+			case err == nil && due && m.isCaretaker.Load():
 				m.sweep(ctx, o, to)
 				m.prune(ctx)
 			}
-			if due && (err != nil || m.tended.Load()) {
+			if due && (err != nil || m.isCaretaker.Load()) {
 				swept = time.Now()
 			}
-			if err == nil && m.tended.Load() {
+			if err == nil && m.isCaretaker.Load() {
 				m.report(ctx, o, to)
 			}
 		}
 		select {
 		case <-t.C:
-		case <-m.begins:
+		case <-m.becameCaretaker:
 		case <-ctx.Done():
 			return nil
 		}
@@ -71,11 +71,11 @@ func (m *Machine) Keep(ctx context.Context, to Conversation) error {
 // prune deletes what the machine kept of commands without a terminal, once their outcomes are
 // stored.
 func (m *Machine) prune(ctx context.Context) {
-	if !m.ran.Swap(false) {
+	if !m.mayHaveOutputs.Swap(false) {
 		return
 	}
 	if err := (plainJournal{m}).prune(ctx); err != nil {
-		m.ran.Store(true)
+		m.mayHaveOutputs.Store(true)
 		if ctx.Err() == nil {
 			m.opts.Log.Warn("records of commands that have ended could not be deleted", "target", m.Name, "error", err)
 		}

@@ -95,12 +95,12 @@ type Machine struct {
 	Target backend.Target
 	Reach  func(command string) string // how a person runs a command there
 
-	opts    *Options
-	opening chan struct{} // held by the one who opens
-	tended  atomic.Bool   // this replica sweeps it, and tells threads what it found there
-	begins  chan struct{} // holds one: tended became true
-	ran     atomic.Bool   // it may keep what commands without a terminal printed
-	looking atomic.Bool   // it is asked whether a container still has its name
+	opts            *Options
+	opening         chan struct{} // held by the one who opens
+	isCaretaker     atomic.Bool   // this replica sweeps it, and tells threads what it found there
+	becameCaretaker chan struct{} // holds one: isCaretaker became true
+	mayHaveOutputs  atomic.Bool   // it may keep what commands without a terminal printed
+	checkingName    atomic.Bool   // it is asked whether a container still has its name
 	// making are terminals and other things that are made before somebody needs them, until stop is called.
 	making  sync.WaitGroup
 	working context.Context
@@ -139,8 +139,8 @@ type Opened struct {
 
 // New returns one target, not connected. With an error it has no way to its machine.
 func New(name string, o *Options) (*Machine, error) {
-	m := &Machine{Name: name, Config: o.File.Targets[name], opts: o, opening: make(chan struct{}, 1), begins: make(chan struct{}, 1)}
-	m.ran.Store(true) // an earlier process of the bot may have run some
+	m := &Machine{Name: name, Config: o.File.Targets[name], opts: o, opening: make(chan struct{}, 1), becameCaretaker: make(chan struct{}, 1)}
+	m.mayHaveOutputs.Store(true) // an earlier process of the bot may have run some
 	m.working, m.stop = context.WithCancel(context.Background())
 	return m, m.make()
 }
@@ -372,9 +372,9 @@ func (m *Machine) renew(ctx context.Context) error {
 	if t.Attached() {
 		// It runs, so the worst that can have happened is that its name belongs to another one. Engines
 		// take up to 10 ms to say that, and nobody waits for it: a change asks again in any case.
-		if m.looking.CompareAndSwap(false, true) {
+		if m.checkingName.CompareAndSwap(false, true) {
 			m.making.Go(func() {
-				defer m.looking.Store(false)
+				defer m.checkingName.Store(false)
 				select {
 				case <-time.After(lookDelay):
 					_ = m.renewNow(m.working, t) // the next call finds out

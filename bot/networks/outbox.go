@@ -212,7 +212,7 @@ func (o *Outbox) withOutput(ctx context.Context, a chat.Adapter, thread chat.Thr
 	return p
 }
 
-// late mends what this replica posted or edited after another one had: it was stopped in
+// late repairs what this replica posted or edited after another one had: it was stopped in
 // between. A card of those would have buttons that decide nothing.
 func (o *Outbox) late(ctx context.Context, r outbox.Row, made, kept string) {
 	var err error
@@ -227,7 +227,7 @@ func (o *Outbox) late(ctx context.Context, r outbox.Row, made, kept string) {
 		}
 	}
 	if err != nil {
-		o.cfg.Log.ErrorContext(ctx, "a message that two replicas posted could not be mended", "thread", r.Thread, "key", r.Key, "error", err)
+		o.cfg.Log.ErrorContext(ctx, "a message that two replicas posted could not be repaired", "thread", r.Thread, "key", r.Key, "error", err)
 	}
 }
 

@@ -171,7 +171,7 @@ func (d *doctor) verdict() error {
 	}
 	how := "each line that begins with FAIL says what to do"
 	if d.report.asJSON {
-		how = "each object whose result is fail has a mend"
+		how = "each object whose result is fail has a fix"
 	}
 	if len(d.report.read) > 0 && !d.report.asJSON && d.alive != nil {
 		_, _ = fmt.Fprintln(d.alive, "About what failed: "+strings.Join(d.report.read, ", "))

@@ -149,14 +149,14 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"a clock far off", answer("1").clock(ctx), "warn", "behind the bot's", "keep both with NTP"},
 
 		{"a network's sentence", fromSlack(slack.Outcome{Result: slack.Failed, Text: "it is off (as; ever); switch it on; or not"}), "FAIL", "it is off (as; ever)", "switch it on; or not"},
-		{"a network's sentence without a mend", fromSlack(slack.Outcome{Result: slack.Failed, Text: "the tokens are swapped"}), "FAIL", "the tokens are swapped", again},
+		{"a network's sentence without a fix", fromSlack(slack.Outcome{Result: slack.Failed, Text: "the tokens are swapped"}), "FAIL", "the tokens are swapped", again},
 		{"a network's note that leaves nothing to do", fromSlack(slack.Outcome{Result: slack.Noted, Text: "its people see it"}), "warn", "its people see it", ""},
 	} {
 		switch {
 		case tc.got.label != tc.label || !strings.Contains(tc.got.text, tc.text) || !strings.Contains(tc.got.fix, tc.fix) || (tc.fix == "" && tc.label != "FAIL" && tc.got.fix != ""):
 			t.Errorf("%s: %+v", tc.rule, tc.got)
 		case tc.label == "FAIL" && (tc.got.fix == "" || strings.ContainsAny(tc.got.text+tc.got.fix, "\n")):
-			t.Errorf("%s: a failure without a mend, or on several lines: %+v", tc.rule, tc.got)
+			t.Errorf("%s: a failure without a fix, or on several lines: %+v", tc.rule, tc.got)
 		}
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".countersign-doctor-*")); err != nil || len(left) > 0 {
@@ -495,8 +495,8 @@ func TestDoctorAsJSON(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	want := []string{
 		`{"check":"a","result":"ok","text":"<well> and ***","seconds":1.234}`,
-		`{"check":"b","result":"warn","text":"so","mend":"do","seconds":0}`,
-		`{"check":"c","result":"fail","text":"bad","mend":"do not use ***","seconds":0}`,
+		`{"check":"b","result":"warn","text":"so","fix":"do","seconds":0}`,
+		`{"check":"c","result":"fail","text":"bad","fix":"do not use ***","seconds":0}`,
 		`{"check":"d","result":"skip","text":"why","seconds":0}`,
 	}
 	if len(lines) != 5 || !slices.Equal(lines[:4], want) {
@@ -544,7 +544,7 @@ func TestDoctorPartsASentenceAndLosesNothing(t *testing.T) {
 		case fix != "" && !strings.HasPrefix(s, text+"; "):
 			t.Fatalf("%q became %q and %q", s, text, fix)
 		case strings.Count(s, ";") == 0 && fix != "":
-			t.Fatalf("%q has a mend %q", s, fix)
+			t.Fatalf("%q has a fix %q", s, fix)
 		}
 	})
 }

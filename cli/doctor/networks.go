@@ -42,7 +42,7 @@ func (d *doctor) slack(ctx context.Context, e config.Env, f config.File) error {
 	case d.live == "":
 		return nil
 	case d.report.count["FAIL"] > before:
-		d.print("slack live", skips("mend what failed on Slack first"))
+		d.print("slack live", skips("repair what failed on Slack first"))
 		return nil
 	}
 	return d.do(ctx, check{name: "slack live", limit: liveLimit, loud: true, run: func(ctx context.Context) result {

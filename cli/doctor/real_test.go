@@ -83,7 +83,7 @@ func TestDoctorOnRealSSHHosts(t *testing.T) {
 	}
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, "FAIL") && !strings.Contains(line, "; ") {
-			t.Errorf("a failure without a mend: %s", line)
+			t.Errorf("a failure without a fix: %s", line)
 		}
 	}
 	u, err := user.Lookup(whole.User)

@@ -109,7 +109,7 @@ type finding struct {
 	Result string `json:"result"` // ok, warn, fail or skip
 	Text   string `json:"text"`
 	// Fix says how to fix it; set for every failure and for warnings that can be fixed.
-	Fix     string  `json:"mend,omitempty"`
+	Fix     string  `json:"fix,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
 

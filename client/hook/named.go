@@ -148,7 +148,7 @@ func look(name, dir string) (namedFile, bool) {
 	return f, true
 }
 
-// changedFile is one that is not what it was; "" is none.
+// changedFile returns the first file whose content changed, or "".
 func changedFile(was []namedFile, dir string) string {
 	for _, f := range was {
 		if now, ok := look(f.Path, dir); !ok || now != f {

@@ -27,7 +27,7 @@ const (
 
 // Config gives a server's configuration for the certificate chain and the private
 // key in two PEM files: TLS 1.2 or newer, with Go's own choice of ciphers. It reads
-// both at once, and returns an error, one sentence that says what to mend, when
+// both at once, and returns an error, one sentence that says what to do, when
 // they are not a pair. Later, when their content has changed, the new pair serves
 // new connections; while that is none (the files are being written, or broken) the
 // old one goes on, and log, which may be nil, is told once. It also is told of a

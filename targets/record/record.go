@@ -138,7 +138,7 @@ func openCast(root *os.Root, o Options) (w *writer, first []Event, err error) {
 	h := Header{Session: o.Session, Pane: o.Pane, Thread: o.Thread, Title: o.Session + " " + o.Pane, Cols: o.Cols, Rows: o.Rows, Term: o.Term, Started: now}
 	f, id, err := create(root, o, now)
 	if err != nil {
-		return nil, nil, fmt.Errorf("record: a recording cannot be made in %s: make room or mend its rights: %w", o.Dir, err)
+		return nil, nil, fmt.Errorf("record: a recording cannot be made in %s: make room or correct its rights: %w", o.Dir, err)
 	}
 	w = &writer{f: f, id: id, max: o.MaxBytes}
 	if err := w.header(h); err != nil {

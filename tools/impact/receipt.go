@@ -166,9 +166,9 @@ func (t accountant) named(p string) bool {
 		len(path.Dir(p)) > len("/etc") && strings.Contains(text, path.Dir(p)+"/")
 }
 
-// usually are the files by which somebody gains rights and that programs change because it is their work: who
-// approves the program knows.
-var usually = []struct {
+// expectedFiles lists, by program, the rights-granting files that it changes by design; a receipt does not
+// flag those.
+var expectedFiles = []struct {
 	programs *regexp.Regexp
 	files    *regexp.Regexp
 }{
@@ -189,7 +189,7 @@ func naming(names string) *regexp.Regexp {
 }
 
 func (t accountant) usual(p string) bool {
-	for _, u := range usually {
+	for _, u := range expectedFiles {
 		if u.files.MatchString(p) && u.programs.Match(t.action.Bytes) {
 			return true
 		}

@@ -385,9 +385,9 @@ func (t *tool) planKnown(ctx context.Context, c tools.Call, k call) (tools.Plan,
 	return tools.Planned(a, k.args.Claim(), k.runProcess), true
 }
 
-// lookAhead is look, which begins while the session is asked where it is, and takes it to be
-// where it was last: the two questions then cost one round trip. The function that it returns
-// has the result, and looks again if the directory is another.
+// lookAhead starts the stat calls for the session's last known directory while the session is asked
+// for its current one, which saves a round trip when they are equal. The function that it returns has
+// the result, and looks again when they are not.
 func (t *tool) lookAhead(ctx context.Context, c tools.Call, k call, text string) func(dir string) looks {
 	key := strings.Join([]string{c.Thread, k.args.Session, k.args.Pane}, "\x00")
 	last, ok := t.panes.get(key)

@@ -34,7 +34,7 @@ type Queue struct {
 	waiters []*Waiter
 }
 
-// Waiter is a call that waits. Lane is for its user: of which sort it is.
+// Waiter is a queued call. Lane is the caller's own label; the queue ignores it.
 type Waiter struct {
 	Lane    string
 	urgency Urgency

@@ -155,7 +155,7 @@ func (sh *shard) run(ctx context.Context) error {
 		}
 		if fatal := sh.refusal(err); fatal != nil {
 			sh.enter(Fatal, fatal.Fix)
-			sh.s.log.ErrorContext(ctx, "discord refused the bot; it stays away until that is mended", "shard", sh.id, "code", fatal.Code, "error", fatal)
+			sh.s.log.ErrorContext(ctx, "discord refused the bot; it stays away until somebody repairs that", "shard", sh.id, "code", fatal.Code, "error", fatal)
 			return fatal
 		}
 		sh.enter(Down, reason(err))

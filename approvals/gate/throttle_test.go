@@ -22,7 +22,7 @@ func byProgram(call, command string) approvals.Request {
 
 func (f *fixture) fold(t *testing.T, req approvals.Request) (why string) {
 	t.Helper()
-	f.update(t, func(tx store.Tx) { why = f.Fold(tx, req) })
+	f.update(t, func(tx store.Tx) { why = f.Throttle(tx, req) })
 	return why
 }
 

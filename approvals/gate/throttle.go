@@ -20,21 +20,21 @@ type Limits struct {
 const (
 	// repeatsFor is how long the denial of a request answers the same program's next one.
 	repeatsFor = 15 * time.Minute
-	// looksBack is how many requests of a program it is looked for among.
-	looksBack = 50
+	// maxRemembered bounds how many recent requests of a program a new one is compared with.
+	maxRemembered = 50
 )
 
-// asking is one program of one person.
-type asking struct {
+// programID identifies one program of one person.
+type programID struct {
 	Requester chat.UserID
 	Caller    approvals.Caller
 }
 
-func askingOf(by chat.User, c approvals.Caller) asking {
+func programOf(by chat.User, c approvals.Caller) programID {
 	if c.By != "" { // it can't choose that
-		return asking{by.ID, approvals.Caller{By: c.By}}
+		return programID{by.ID, approvals.Caller{By: c.By}}
 	}
-	return asking{by.ID, approvals.Caller{Way: c.Way, Program: c.Program, Host: c.Host}}
+	return programID{by.ID, approvals.Caller{Way: c.Way, Program: c.Program, Host: c.Host}}
 }
 
 // sameness identifies what an action is to people. Which conversation's terminal it runs in makes no
@@ -44,38 +44,38 @@ func sameness(a approvals.Action) string {
 	return a.Digest().String()
 }
 
-// asker is what is known of a program that asks.
-type asker struct {
-	Begun time.Time   `json:"begun"` // the hour, and how much was asked in it
-	Count int         `json:"count"`
-	Last  []askedOnce `json:"last,omitempty"` // the newest last
+// programRow is what is stored of a program that asks.
+type programRow struct {
+	Begun time.Time     `json:"begun"` // the hour, and how much was asked in it
+	Count int           `json:"count"`
+	Last  []pastRequest `json:"last,omitempty"` // the newest last
 }
 
-// askedOnce is something that it has asked for.
-type askedOnce struct {
+// pastRequest is something that it has asked for.
+type pastRequest struct {
 	What string       `json:"what"`
 	ID   approvals.ID `json:"id"`
 }
 
-func (w asking) key() []byte {
+func (w programID) key() []byte {
 	if w.Caller.By != "" {
 		return store.Key("approval-caller", string(w.Requester), w.Caller.By)
 	}
 	return store.Key("approval-caller", string(w.Requester), string(w.Caller.Way), w.Caller.Program, w.Caller.Host)
 }
 
-// Fold keeps a program that runs in a loop from flooding people, before a request of it is filed. A
+// Throttle keeps a program that runs in a loop from flooding people, before a request of it is filed. A
 // request that repeats one is counted on that one's card and refused, and so is one more than the
 // limits allow. why is the reason; "" means that the request may be filed.
-func (g *Gate) Fold(tx store.Tx, req approvals.Request) (why string) {
+func (g *Gate) Throttle(tx store.Tx, req approvals.Request) (why string) {
 	if req.Caller.Way == "" || req.Revision > 0 {
 		return ""
 	}
 	if _, filed := g.ledger.Get(tx, req.ID()); filed {
 		return ""
 	}
-	who, what, now := askingOf(req.By, req.Caller), sameness(req.Action), g.cfg.Now()
-	known, _ := store.Load[asker](tx, who.key())
+	who, what, now := programOf(req.By, req.Caller), sameness(req.Action), g.cfg.Now()
+	known, _ := store.Load[programRow](tx, who.key())
 	for _, x := range slices.Backward(known.Last) {
 		if r, ok := g.ledger.Get(tx, x.ID); ok && x.What == what {
 			if why := g.answered(tx, r, now); why != "" {
@@ -85,7 +85,7 @@ func (g *Gate) Fold(tx store.Tx, req approvals.Request) (why string) {
 	}
 	limits, open := g.cfg.Limits(), 0
 	for _, r := range g.ledger.AllOpen(tx) {
-		if r.State == approvals.Pending && askingOf(r.Requester, r.Caller) == who {
+		if r.State == approvals.Pending && programOf(r.Requester, r.Caller) == who {
 			open++
 		}
 	}
@@ -99,8 +99,8 @@ func (g *Gate) Fold(tx store.Tx, req approvals.Request) (why string) {
 		return fmt.Sprintf("this program has asked for %d things within an hour, and more may not be asked; the next one may in %s", known.Count, minutes(time.Hour-now.Sub(known.Begun)))
 	}
 	known.Count++
-	known.Last = append(known.Last, askedOnce{what, req.ID()})
-	known.Last = known.Last[max(len(known.Last)-looksBack, 0):]
+	known.Last = append(known.Last, pastRequest{what, req.ID()})
+	known.Last = known.Last[max(len(known.Last)-maxRemembered, 0):]
 	store.Save(tx, who.key(), known)
 	return ""
 }
