@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -327,6 +328,29 @@ type Card struct {
 	// network that cannot show Code whole asks for a confirmation that names it.
 	Digest string `json:"digest,omitempty"`
 	Attach []File `json:"attach,omitempty"`
+}
+
+// Texts are all texts that people read on a card or behind its details, but those of its buttons and
+// files. They can be changed through the pointers.
+func (c *Card) Texts() iter.Seq[*string] {
+	return func(yield func(*string) bool) {
+		all := []*string{&c.Title, &c.Env, &c.Risk, &c.Code, &c.Context, &c.Body, &c.Why, &c.Footer, &c.Last}
+		for _, lines := range [][]string{c.Preview, c.Warn} {
+			for i := range lines {
+				all = append(all, &lines[i])
+			}
+		}
+		for _, fields := range [][]Field{c.Fields, c.Details} {
+			for i := range fields {
+				all = append(all, &fields[i].Name, &fields[i].Value)
+			}
+		}
+		for _, s := range all {
+			if !yield(s) {
+				return
+			}
+		}
+	}
 }
 
 // Runs reports whether a card is of something that runs: it can be stopped.

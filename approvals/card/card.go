@@ -303,16 +303,9 @@ func briefly(d time.Duration) string {
 
 // Size is how many bytes of a card a person can read, all its text counted as it is shown.
 func Size(c chat.Card) int {
-	n := len(c.Title) + len(c.Env) + len(c.Risk) + len(c.Code) + len(c.Context) + len(c.Body) + len(c.Why) + len(c.Footer)
-	for _, lines := range [][]string{c.Preview, c.Warn} {
-		for _, l := range lines {
-			n += len(l)
-		}
-	}
-	for _, fields := range [][]chat.Field{c.Fields, c.Details} {
-		for _, f := range fields {
-			n += len(f.Name) + len(f.Value)
-		}
+	n := 0
+	for s := range c.Texts() {
+		n += len(*s)
 	}
 	return n
 }

@@ -23,6 +23,7 @@ const module = "countersign/"
 var inside = map[string]string{
 	"adapters/chat":        "",
 	"adapters/chat/scribe": "adapters/chat adapters/chat/lanes",
+	"adapters/chat/face":   "adapters/chat adapters/chat/visible",
 	"adapters/slack":       "adapters/chat/... adapters/slack/... internal/redact",
 	"adapters/discord":     "adapters/chat/... adapters/discord/... internal/redact",
 	"console":              "adapters/chat/... console/... internal/publicnet internal/redact store", // nobody else keeps that network's messages

@@ -72,37 +72,6 @@ func Hidden(r rune) bool {
 	return r == 0x2800 || r == 0xFFFC // the Braille blank, the object replacement
 }
 
-// separators look like the "·" between the fields of a line, and colons like the ":"
-// behind a field's name.
-const (
-	separators = "·\u0387\u16EB•‧∙⋅●◦⦁▪⸱・･\uA78F\U00010101"
-	colons     = ":：﹕︰︓꞉ː∶։׃⁚᛬"
-)
-
-// Field is the value of a field that stands in one line with others, as in
-// "Votes: 0 of 1 · Expires: 03:19 UTC". It can't begin another field: line breaks are
-// spaces, and a value with a separator is quoted, with escapes for what would end it.
-func Field(s string) string { return field(s, false) }
-
-// Name is [Field] for what people call themselves: a name with a colon is quoted, too.
-func Name(s string) string { return field(s, true) }
-
-func field(s string, name bool) string {
-	s = strings.Join(strings.Fields(Text(s)), " ")
-	if !strings.ContainsAny(s, separators) && (!name || !strings.ContainsAny(s, colons+`"`)) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if r == '"' || strings.ContainsRune(separators, r) {
-			fmt.Fprintf(&b, `\u{%04X}`, r)
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return `"` + b.String() + `"`
-}
-
 // Below is the text of a labelled line with other such lines below it: only a label
 // begins a line.
 func Below(s string) string { return strings.ReplaceAll(s, "\n", "\n    ") }

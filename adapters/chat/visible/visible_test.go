@@ -28,25 +28,7 @@ func TestWhatHidesIsShown(t *testing.T) {
 	}
 }
 
-func TestAValueCantBeginAnotherField(t *testing.T) {
-	for _, tt := range []struct{ rule, in, field, name string }{
-		{"a plain name stays", "Al O'Neill-Smith (ops)", "Al O'Neill-Smith (ops)", "Al O'Neill-Smith (ops)"},
-		{"a separator is quoted", "Al · Votes: 1 of 1 · Rule: ok", `"Al \u{00B7} Votes: 1 of 1 \u{00B7} Rule: ok"`, `"Al \u{00B7} Votes: 1 of 1 \u{00B7} Rule: ok"`},
-		{"so is what looks like one", "Al • x ∙ y", `"Al \u{2022} x \u{2219} y"`, `"Al \u{2022} x \u{2219} y"`},
-		{"a quote ends no quote", `Al" · x`, `"Al\u{0022} \u{00B7} x"`, `"Al\u{0022} \u{00B7} x"`},
-		{"line breaks and wide gaps are spaces", "Al\nVotes   1", "Al Votes 1", "Al Votes 1"},
-		{"a label in a name is quoted", "Al Votes: 1", "Al Votes: 1", `"Al Votes: 1"`},
-		{"with another colon, too", "Al Votes： 1", "Al Votes： 1", `"Al Votes： 1"`},
-		{"a name that looks quoted is quoted", `"Al"`, `"Al"`, `"\u{0022}Al\u{0022}"`},
-		{"hidden characters are shown", "Al\u202e", `Al\u{202E}`, `Al\u{202E}`},
-	} {
-		if got := visible.Field(tt.in); got != tt.field {
-			t.Errorf("%s: field %q, want %q", tt.rule, got, tt.field)
-		}
-		if got := visible.Name(tt.in); got != tt.name {
-			t.Errorf("%s: name %q, want %q", tt.rule, got, tt.name)
-		}
-	}
+func TestAValueCantBeginAnotherLine(t *testing.T) {
 	if got, want := visible.Below("a\nVotes: 1"), "a\n    Votes: 1"; got != want {
 		t.Errorf("below: %q, want %q", got, want)
 	}

@@ -375,7 +375,7 @@ func TestWhatIsApprovedIsReadWithoutEmbeds(t *testing.T) {
 		"as much as a form holds":              {strings.Repeat("x", maxFormCode-len("```\n\n```")), VerbRead, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := chat.Card{Title: "T", Tone: chat.ToneHigh, Code: tt.code, Digest: "1a2b-3c4d", Fields: []chat.Field{{Name: "Target", Value: "web-1"}}, Choose: []chat.Button{
+			c := chat.Card{Title: "T · web-1", Tone: chat.ToneHigh, Code: tt.code, Digest: "1a2b-3c4d", Choose: []chat.Button{
 				{ID: "deny:1", Label: "Deny", Style: chat.StyleDeny}, {ID: "approve:1", Label: "Approve", Style: chat.StyleApprove},
 			}}
 			m := embedless(Card(c, Options{}))

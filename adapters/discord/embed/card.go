@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/face"
 	"countersign/adapters/chat/visible"
 )
 
@@ -207,51 +208,6 @@ func color(t chat.Tone) int {
 	return 0x95A5A6
 }
 
-// mark is a card's tone as one character, with its space. The level stands in
-// the title in words too: colour alone says nothing to some people.
-func mark(t chat.Tone) string {
-	switch t {
-	case chat.ToneLow:
-		return "🔵 "
-	case chat.ToneMedium:
-		return "🟡 "
-	case chat.ToneHigh:
-		return "🔴 "
-	case chat.ToneGood:
-		return "✓ "
-	case chat.ToneBad:
-		return "✗ "
-	case chat.ToneNeutral:
-	}
-	return ""
-}
-
-// state says in words that a card waits, or "": a decided one and one with a footer say so
-// themselves. Screen readers do not announce that a card has buttons.
-func state(c chat.Card) string {
-	if c.Final || len(c.Choose) == 0 || c.Footer != "" {
-		return ""
-	}
-	return "waiting for an answer"
-}
-
-// smallPrint tells the fields about the decision from those about the action.
-func smallPrint(name string) bool {
-	switch strings.ToLower(name) {
-	case "votes", "expires", "rule", "who may approve", "request", "digest", "asked by":
-		return true
-	}
-	return false
-}
-
-// smallValue is the value of a field in small print, which is one line of fields.
-func smallValue(f chat.Field) string {
-	if strings.EqualFold(f.Name, "Asked by") {
-		return visible.Name(f.Value)
-	}
-	return visible.Field(f.Value)
-}
-
 // zone is where on a card a line stands.
 type zone int
 
@@ -287,7 +243,7 @@ type drawing struct {
 	card    chat.Card
 	title   string // visible
 	lines   []line
-	summary string // visible: the title and the target
+	summary string // visible: the title
 	content string // the message's text
 	told    bool   // content has all of what is decided, or nothing is
 	body    string // visible; what is decided where there is no code
@@ -305,13 +261,13 @@ type drawing struct {
 func newDrawing(c chat.Card) *drawing {
 	d := &drawing{
 		card: c, code: fenceable(c.Code), attach: c.Attach,
-		codeName: freeName(codeFile, c.Attach), detailsName: freeName(detailsFile, c.Attach),
+		codeName: face.FreeName(codeFile, c.Attach), detailsName: face.FreeName(detailsFile, c.Attach),
 	}
 	if body := visible.Text(c.Body); strings.TrimSpace(body) != "" {
 		d.body = body
 	}
 	d.exact = d.code == c.Code
-	d.title = visible.Text(headline(c))
+	d.title = visible.Text(face.Headline(c))
 	if utf16Len(escape(d.title)) > MaxTitle {
 		d.add(zoneHead, "", c.Title)
 	}
@@ -331,17 +287,8 @@ func newDrawing(c chat.Card) *drawing {
 		}
 		d.add(zoneWarn, "", fmt.Sprintf("%d more files have no room on this message: %s.", len(names), strings.Join(names, ", ")))
 	}
-	digest := c.Digest
-	var small []chat.Field
 	for _, f := range c.Fields {
-		if digest != "" && strings.Contains(f.Value, digest) {
-			digest = ""
-		}
-		if smallPrint(f.Name) {
-			small = append(small, f)
-		} else {
-			d.add(zoneFields, f.Name, f.Value)
-		}
+		d.add(zoneFields, f.Name, f.Value)
 	}
 	d.say()
 	if !d.open() || d.code != "" || !d.told {
@@ -361,12 +308,9 @@ func newDrawing(c chat.Card) *drawing {
 	default:
 		d.lines = append(d.lines, line{zone: zoneFields, before: "-# ", text: footer, markup: " · expires " + relative(c.Expires)})
 	}
-	d.add(zoneSmall, "State", state(c))
-	for _, f := range small {
-		d.add(zoneSmall, f.Name, smallValue(f))
-	}
+	d.add(zoneSmall, "State", face.State(c))
 	if len(c.Details) == 0 || !d.told || !d.exact { // the details have it
-		d.add(zoneSmall, "Digest", digest)
+		d.add(zoneSmall, "Digest", c.Digest)
 	}
 	d.describeCode()
 	return d
@@ -380,35 +324,16 @@ func (d *drawing) add(z zone, label, text string) {
 
 // chooseButtons keeps the buttons that can be told apart.
 func (d *drawing) chooseButtons() {
-	offered := d.card.Choose
-	if d.card.Final {
-		offered = d.card.After
+	var left []string
+	d.buttons, left = face.Buttons(d.card, MaxRows*MaxRow, validButton)
+	for _, label := range left {
+		d.add(zoneWarn, "", fmt.Sprintf(sayNoButton, label))
 	}
-	seen := map[chat.ButtonID]bool{}
-	for _, b := range offered {
-		if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxRows*MaxRow {
-			d.add(zoneWarn, "", fmt.Sprintf(sayNoButton, b.Label))
-			continue
-		}
-		seen[b.ID] = true
-		d.buttons = append(d.buttons, b)
-	}
-	if id := d.card.DetailsID; len(d.card.Details) > 0 && validButton(id) && !seen[id] && len(d.buttons) < MaxRows*MaxRow {
+	taken := func(b chat.Button) bool { return b.ID == d.card.DetailsID }
+	if id := d.card.DetailsID; len(d.card.Details) > 0 && validButton(id) && !slices.ContainsFunc(d.buttons, taken) && len(d.buttons) < MaxRows*MaxRow {
 		d.buttons = append(d.buttons, chat.Button{ID: id, Label: "Details"})
 		d.detailsID = id
 	}
-}
-
-// headline is a card's title with its tone and its environment.
-func headline(c chat.Card) string {
-	s := mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")
-	switch {
-	case c.Production:
-		s += " · " + strings.ToUpper(c.Env)
-	case c.Env != "":
-		s += " · " + c.Env
-	}
-	return strings.TrimSpace(s)
 }
 
 // describeCode says what a reader of the code block can't see.
@@ -432,15 +357,10 @@ func (d *drawing) describeCode() {
 	}
 }
 
-// say writes the message's text: the title and the target, and on an open card what
+// say writes the message's text: the title, and on an open card what
 // is decided, where there is room for all of it.
 func (d *drawing) say() {
 	s := d.title
-	for _, f := range d.card.Fields {
-		if v := visible.Field(f.Value); strings.EqualFold(f.Name, "Target") && v != "" {
-			s = strings.TrimSpace(s + " · " + v)
-		}
-	}
 	if s == "" {
 		s = "(no title)"
 	}
@@ -632,7 +552,7 @@ func (d *drawing) files(details bool) []chat.File {
 		out = append(out, chat.File{Name: d.codeName, Text: d.card.Code})
 	}
 	if details || d.code == "" && !d.told {
-		out = append(out, chat.File{Name: d.detailsName, Text: cardText(d.card)})
+		out = append(out, chat.File{Name: d.detailsName, Text: face.Whole(d.card)})
 	}
 	return out
 }
@@ -684,51 +604,6 @@ func (d *drawing) verb(b chat.Button) Verb {
 	return VerbDecide
 }
 
-// cardText is a card as plain text, for details.txt.
-func cardText(c chat.Card) string {
-	var out []string
-	add := func(label, s string) {
-		switch {
-		case strings.TrimSpace(visible.Text(s)) == "":
-		case label == "":
-			out = append(out, s)
-		default:
-			out = append(out, label+": "+s)
-		}
-	}
-	add("", headline(c))
-	add("State", state(c))
-	add("", c.Risk)
-	add("", c.Code)
-	add("", c.Context)
-	for _, l := range c.Preview {
-		add("", visible.Below(l))
-	}
-	for _, w := range c.Warn {
-		add("Warning", w)
-	}
-	for _, f := range c.Fields {
-		if smallPrint(f.Name) {
-			add(f.Name, smallValue(f))
-		} else {
-			add(f.Name, visible.Below(f.Value))
-		}
-	}
-	add("", c.Body)
-	if c.Why != "" {
-		add("Why", "“"+visible.Below(c.Why)+"”")
-	}
-	add("", c.Footer)
-	if !c.Expires.IsZero() && !c.Final {
-		add("", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
-	}
-	for _, f := range c.Details {
-		add(f.Name, visible.Below(f.Value))
-	}
-	add("Digest", c.Digest)
-	return strings.Join(out, "\n")
-}
-
 // Details is a message with a card's code and details, for the person who asked for them.
 // What has no room is in a file.
 func Details(c chat.Card) Message {
@@ -746,7 +621,7 @@ func Details(c chat.Card) Message {
 	e := d.embed(code, lines)
 	var files []chat.File
 	if !fits(e) || !d.exact {
-		files = []chat.File{{Name: detailsFile, Text: cardText(c)}}
+		files = []chat.File{{Name: detailsFile, Text: face.Whole(c)}}
 		e = d.embed("", []line{{zone: zoneBelow, text: sayInFile(detailsFile)}})
 	}
 	m := newMessage("", 0, files)

@@ -218,21 +218,6 @@ func newMessage(content string, flags int, files []chat.File) Message {
 	return m
 }
 
-// freeName is name, or "name-2" and so on when a file has it already.
-func freeName(name string, files []chat.File) string {
-	stem, ext, _ := strings.Cut(name, ".")
-	for n := 2; ; n++ {
-		taken := false
-		for _, f := range files {
-			taken = taken || f.Name == name
-		}
-		if !taken {
-			return name
-		}
-		name = fmt.Sprintf("%s-%d.%s", stem, n, ext)
-	}
-}
-
 // measure says how long a text is.
 func measure(s string) string {
 	lines := strings.Count(strings.TrimSuffix(s, "\n"), "\n") + 1

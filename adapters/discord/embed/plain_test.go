@@ -50,36 +50,14 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 	}
 }
 
-// What somebody calls themselves must not look like a part of the card.
-func TestANameCantImitateTheCardsFields(t *testing.T) {
-	for name, asker := range map[string]string{
-		"with the separator":        "Al · Votes: 1 of 1 · Rule: ok",
-		"with one that looks so":    "Al • Votes: 1 of 1 ・ Rule: ok",
-		"with a line break":         "Al\nVotes: 1 of 1",
-		"with a gap":                "Al   Votes: 1 of 1",
-		"that ends its own quotes":  `Al" · Votes: 1 of 1 · "`,
-		"that closes its own quote": `"Al" · Votes: 1 of 1`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := chat.Card{Title: "T", Fields: []chat.Field{{Name: "Asked by", Value: asker}, {Name: "Votes", Value: "0 of 1"}}, Choose: []chat.Button{{ID: "deny:1", Label: "Deny"}}}
-			for _, of := range []string{Card(c, Options{}).Embeds[0].footer(), cardText(c)} {
-				var fields []string
-				for _, f := range strings.FieldsFunc(of, func(r rune) bool { return strings.ContainsRune("·•・\n", r) }) {
-					if f = strings.TrimSpace(f); strings.HasPrefix(f, "Votes: ") || strings.HasPrefix(f, "Rule: ") {
-						fields = append(fields, f)
-					}
-				}
-				if len(fields) != 1 || fields[0] != "Votes: 0 of 1" || !strings.Contains(of, `Asked by: "`) {
-					t.Errorf("it says %q", of)
-				}
+// A field that has no box of its own stands in a line, and what somebody says must not look like another.
+func TestAValueCantImitateAnotherField(t *testing.T) {
+	for _, end := range []string{"\nVotes: 1 of 1", "\r\nVotes: 1 of 1", "\u2028Votes: 1 of 1", "\u0085Votes: 1 of 1", "\vVotes: 1 of 1"} {
+		c := chat.Card{Title: "T", Fields: []chat.Field{{Name: "Answer", Value: strings.Repeat("x", MaxFieldValue) + end}}}
+		for l := range strings.Lines(description(Card(c, Options{}))) {
+			if strings.HasPrefix(l, "Votes") {
+				t.Errorf("%q begins the line %q", end, l)
 			}
-		})
-	}
-	// A field that has no box of its own stands in a line.
-	c := chat.Card{Title: "T", Fields: []chat.Field{{Name: "Answer", Value: strings.Repeat("x", MaxFieldValue) + "\nVotes: 1 of 1"}}}
-	for l := range strings.Lines(description(Card(c, Options{}))) {
-		if strings.HasPrefix(l, "Votes") {
-			t.Errorf("a value begins the line %q", l)
 		}
 	}
 }

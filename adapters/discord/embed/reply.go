@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/face"
 	"countersign/adapters/chat/markdown"
 	"countersign/adapters/chat/visible"
 )
@@ -67,7 +68,7 @@ func withFiles(texts []string, files []chat.File) []Message {
 
 // headOf shows the beginning of a text and attaches the whole.
 func headOf(s string, files []chat.File) []Message {
-	whole := chat.File{Name: freeName("reply.md", files), Text: s}
+	whole := chat.File{Name: face.FreeName("reply.md", files), Text: s}
 	head := s[:runeStart(s, headBytes)]
 	if nl := strings.LastIndexByte(head, '\n'); nl > len(head)/2 {
 		head = head[:nl]

@@ -9,6 +9,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/face"
 	"countersign/adapters/chat/visible"
 )
 
@@ -49,7 +50,7 @@ func Card(c chat.Card, o CardOptions) Message {
 	}
 	said := c
 	said.Code = clip(visible.Code(c.Code), maxSaidCode)
-	return Message{Text: fallback(cardText(said)), Blocks: blocks, Files: append(files, c.Attach...)}
+	return Message{Text: fallback(face.Text(said)), Blocks: blocks, Files: append(files, c.Attach...)}
 }
 
 // maxSaidCode is how much of the code stands in a message's text, in characters:
@@ -88,7 +89,7 @@ type drawing struct {
 func newDrawing(c chat.Card, o CardOptions) *drawing {
 	d := &drawing{
 		card: c, options: o, code: visible.Code(c.Code),
-		codeName: freeName(codeFile, c.Attach), detailsName: freeName(detailsFile, c.Attach),
+		codeName: face.FreeName(codeFile, c.Attach), detailsName: face.FreeName(detailsFile, c.Attach),
 	}
 	d.exact = d.code == c.Code
 	add := func(z zone, label, text string) {
@@ -96,7 +97,7 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 			d.lines = append(d.lines, line{zone: z, label: visible.Text(label), text: text})
 		}
 	}
-	title := headline(c)
+	title := face.Headline(c)
 	d.header = slack.NewHeaderBlock(plain(title, MaxHeader))
 	if utf16Len(visible.Text(title)) > MaxHeader {
 		add(zoneFields, "", c.Title)
@@ -112,36 +113,16 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	if !d.exact {
 		add(zoneFields, warning, sayInvisible(d.codeName))
 	}
-	offered := c.Choose
-	if c.Final {
-		offered = c.After
+	var left []string
+	d.buttons, left = face.Buttons(c, MaxButtons, validButton)
+	for _, label := range left {
+		add(zoneFields, warning, fmt.Sprintf(sayNoButton, label))
 	}
-	seen := map[chat.ButtonID]bool{}
-	for _, b := range offered {
-		if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxButtons {
-			add(zoneFields, warning, fmt.Sprintf(sayNoButton, b.Label))
-			continue
-		}
-		seen[b.ID] = true
-		d.buttons = append(d.buttons, b)
-	}
-	if len(c.Details) > 0 && validButton(c.DetailsID) && !seen[c.DetailsID] {
+	if len(c.Details) > 0 && validButton(c.DetailsID) && !slices.ContainsFunc(d.buttons, func(b chat.Button) bool { return b.ID == c.DetailsID }) {
 		d.buttons = append(d.buttons, chat.Button{ID: c.DetailsID, Label: "Details"})
 	}
-	digest := c.Digest
-	if len(c.Details) > 0 {
-		digest = "" // they have it
-	}
-	var small []chat.Field
 	for _, f := range c.Fields {
-		if digest != "" && strings.Contains(f.Value, digest) {
-			digest = ""
-		}
-		if smallPrint(f.Name) {
-			small = append(small, f)
-		} else {
-			add(zoneFields, f.Name, visible.Below(f.Value))
-		}
+		add(zoneFields, f.Name, visible.Below(f.Value))
 	}
 	add(zoneFields, "", c.Body)
 	if s := since(c); s.shown() && strings.TrimSpace(c.Body) != "" {
@@ -150,77 +131,19 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	if c.Why != "" {
 		add(zoneFields, "Why", "“"+visible.Below(c.Why)+"”")
 	}
-	add(zoneSmall, "State", state(c))
+	add(zoneSmall, "State", face.State(c))
 	add(zoneSmall, "", c.Footer)
 	if !c.Expires.IsZero() && !c.Final {
 		d.lines = append(d.lines, line{zone: zoneSmall, text: "expires at ", time: moment{c.Expires, "{time}"}})
 	}
-	for _, f := range small {
-		add(zoneSmall, f.Name, smallValue(f))
+	if len(c.Details) == 0 { // they have it
+		add(zoneSmall, "Digest", c.Digest)
 	}
-	add(zoneSmall, "Digest", digest)
 	return d
 }
 
 // warning labels a warning.
 const warning = "⚠"
-
-// headline is a card's title with its tone and its environment.
-func headline(c chat.Card) string {
-	s := mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")
-	switch {
-	case c.Production:
-		s += " · " + strings.ToUpper(c.Env)
-	case c.Env != "":
-		s += " · " + c.Env
-	}
-	return strings.TrimSpace(s)
-}
-
-// mark is a card's tone as one character, with its space. The level stands in
-// the title in words too: colour alone says nothing to some people.
-func mark(t chat.Tone) string {
-	switch t {
-	case chat.ToneLow:
-		return "🔵 "
-	case chat.ToneMedium:
-		return "🟡 "
-	case chat.ToneHigh:
-		return "🔴 "
-	case chat.ToneGood:
-		return "✓ "
-	case chat.ToneBad:
-		return "✗ "
-	case chat.ToneNeutral:
-	}
-	return ""
-}
-
-// state says in words that a card waits, or "": a decided one and one with a footer say so
-// themselves. Screen readers do not announce that a card has buttons.
-func state(c chat.Card) string {
-	if c.Final || len(c.Choose) == 0 || c.Footer != "" {
-		return ""
-	}
-	return "waiting for an answer"
-}
-
-// smallPrint tells the fields about the decision from those about the action.
-func smallPrint(name string) bool {
-	switch strings.ToLower(name) {
-	case "votes", "expires", "rule", "who may approve", "request", "digest", "asked by":
-		return true
-	}
-	return false
-}
-
-// smallValue is the value of a field in small print, which is one line of fields.
-func smallValue(f chat.Field) string {
-	if strings.EqualFold(f.Name, "Asked by") {
-		return visible.Name(f.Value)
-	}
-	return visible.Field(f.Value)
-}
 
 // maxOneLine is how much of a decided command stands in its one line, in characters.
 const maxOneLine = 200
@@ -236,7 +159,7 @@ func (d *drawing) oneLine() ([]slack.Block, []chat.File) {
 	if plan != nil {
 		body, _, _ = strings.Cut(body, "\n")
 	}
-	run := []slack.RichTextSectionElement{text(visible.Text(headline(c)), &slack.RichTextSectionTextStyle{Bold: true})}
+	run := []slack.RichTextSectionElement{text(visible.Text(face.Headline(c)), &slack.RichTextSectionTextStyle{Bold: true})}
 	if first := clipLine(d.code, maxOneLine); first != "" {
 		run = append(run, text(" · ", nil), text(first, &slack.RichTextSectionTextStyle{Code: true}))
 	}
@@ -629,7 +552,7 @@ func (d *drawing) files(code, details bool) []chat.File {
 		out = append(out, chat.File{Name: d.codeName, Text: d.card.Code})
 	}
 	if details {
-		out = append(out, chat.File{Name: d.detailsName, Text: cardText(d.card)})
+		out = append(out, chat.File{Name: d.detailsName, Text: face.Whole(d.card)})
 	}
 	return out
 }
@@ -757,49 +680,4 @@ func short(s string, limit, bytes int) *slack.TextBlockObject {
 		s = prefix(s, bytes-len("…")) + "…"
 	}
 	return plain(s, limit)
-}
-
-// cardText is a card as plain text: for notifications, screen readers and
-// details.txt.
-func cardText(c chat.Card) string {
-	var out []string
-	add := func(label, s string) {
-		switch {
-		case strings.TrimSpace(visible.Text(s)) == "":
-		case label == "":
-			out = append(out, s)
-		default:
-			out = append(out, label+": "+s)
-		}
-	}
-	add("", headline(c))
-	add("State", state(c))
-	add("", c.Risk)
-	add("", c.Code)
-	add("", c.Context)
-	for _, l := range c.Preview {
-		add("", visible.Below(l))
-	}
-	for _, w := range c.Warn {
-		add("Warning", w)
-	}
-	for _, f := range c.Fields {
-		if smallPrint(f.Name) {
-			add(f.Name, smallValue(f))
-		} else {
-			add(f.Name, visible.Below(f.Value))
-		}
-	}
-	add("", c.Body)
-	if c.Why != "" {
-		add("Why", "“"+visible.Below(c.Why)+"”")
-	}
-	add("", c.Footer)
-	if !c.Expires.IsZero() && !c.Final {
-		add("", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
-	}
-	if len(c.Details) == 0 {
-		add("Digest", c.Digest)
-	}
-	return strings.Join(out, "\n")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/face"
 	"countersign/adapters/chat/visible"
 )
 
@@ -157,7 +158,7 @@ func ConfirmModal(p Private, b chat.Button, c chat.Card, reason string) (slack.M
 	if whole = whole && sizeOf(code) <= maxView/2; !whole {
 		code = d.codeEnds(maxView / 2)
 	}
-	ask := []string{visible.Text(headline(c)), b.Confirm}
+	ask := []string{visible.Text(face.Headline(c)), b.Confirm}
 	if !whole || !d.exact {
 		ask = append(ask, sayReadFirst(clip(visible.Text(d.codeName), 60)))
 	}
@@ -237,7 +238,7 @@ func DetailsModal(c chat.Card) slack.ModalViewRequest {
 			break
 		}
 	}
-	blocks := append([]slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(text(visible.Text(headline(c)), &slack.RichTextSectionTextStyle{Bold: true})))}, code...)
+	blocks := append([]slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(text(visible.Text(face.Headline(c)), &slack.RichTextSectionTextStyle{Bold: true})))}, code...)
 	return slack.ModalViewRequest{
 		Type: slack.VTModal, Title: plain("Details", MaxModalTitle), Close: plain("Close", MaxModalTitle),
 		Blocks: slack.Blocks{BlockSet: append(blocks, fields...)},

@@ -78,44 +78,14 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 	}
 }
 
-// What somebody calls themselves must not look like a part of the card.
-func TestANameCantImitateTheCardsFields(t *testing.T) {
-	for name, asker := range map[string]string{
-		"with a gap, as between fields":  "Al   Votes: 1 of 1",
-		"with a separator":               "Al · Votes: 1 of 1",
-		"with a line break":              "Al\nVotes: 1 of 1",
-		"that ends its own quotes":       `Al"  Votes: 1 of 1 "`,
-		"with a colon of another script": "Al Votes： 1 of 1",
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := chat.Card{Title: "T", Fields: []chat.Field{{Name: "Asked by", Value: asker}, {Name: "Votes", Value: "0 of 1"}}}
-			m := Card(c, CardOptions{})
-			for _, of := range []string{words(t, m.Blocks), m.Text} {
-				quoted := 0
-				for l := range strings.Lines(of) {
-					switch {
-					case strings.HasPrefix(l, "Asked by: "):
-						quoted++
-						if v := strings.TrimSpace(strings.TrimPrefix(l, "Asked by: ")); strings.Count(v, `"`) != 2 || !strings.HasPrefix(v, `"`) || !strings.HasSuffix(v, `"`) {
-							t.Errorf("the name is %s", v)
-						}
-					case strings.HasPrefix(l, "Votes"):
-						if strings.TrimSpace(l) != "Votes: 0 of 1" {
-							t.Errorf("there is a line %q", l)
-						}
-					}
-				}
-				if quoted != 1 {
-					t.Errorf("it says %q", of)
-				}
+// What somebody says must not look like a part of the card.
+func TestAValueCantImitateAnotherField(t *testing.T) {
+	for _, value := range []string{"yes\nBy: Bob", "yes\r\nBy: Bob", "yes\u2028By: Bob", "yes\u0085By: Bob", "yes\vBy: Bob"} {
+		m := Card(chat.Card{Title: "T", Fields: []chat.Field{{Name: "Answer", Value: value}}}, CardOptions{})
+		for l := range strings.Lines(words(t, m.Blocks) + m.Text) {
+			if strings.HasPrefix(l, "By: ") {
+				t.Errorf("%q begins the line %q", value, l)
 			}
-		})
-	}
-	c := chat.Card{Title: "T", Fields: []chat.Field{{Name: "Answer", Value: "yes\nBy: Bob"}}}
-	m := Card(c, CardOptions{})
-	for l := range strings.Lines(words(t, m.Blocks) + m.Text) {
-		if strings.HasPrefix(l, "By: ") {
-			t.Errorf("a value begins the line %q", l)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/face"
 	"countersign/adapters/chat/markdown"
 )
 
@@ -44,7 +45,7 @@ func Reply(text string, files []chat.File) []Message {
 
 // headOf shows the beginning of a text and attaches the whole.
 func headOf(s string, files []chat.File) Message {
-	whole := chat.File{Name: freeName("reply.md", files), Text: s}
+	whole := chat.File{Name: face.FreeName("reply.md", files), Text: s}
 	head := s[:runeStart(s, headBytes)]
 	if nl := strings.LastIndexByte(head, '\n'); nl > len(head)/2 {
 		head = head[:nl]
@@ -80,19 +81,4 @@ func measure(s string) string {
 		return fmt.Sprintf("1 line, %d bytes", len(s))
 	}
 	return fmt.Sprintf("%d lines, %d bytes", lines, len(s))
-}
-
-// freeName is name, or "name-2" and so on when a file has it already.
-func freeName(name string, files []chat.File) string {
-	stem, ext, _ := strings.Cut(name, ".")
-	for n := 2; ; n++ {
-		taken := false
-		for _, f := range files {
-			taken = taken || f.Name == name
-		}
-		if !taken {
-			return name
-		}
-		name = fmt.Sprintf("%s-%d.%s", stem, n, ext)
-	}
 }
