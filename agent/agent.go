@@ -9,6 +9,34 @@
 //
 // The package imports no chat network, machine, database engine or gate. It
 // declares the small interfaces it needs.
+//
+// # Work inside a call
+//
+// The engine does not run a plan with Nested. It appends a begin entry whose scope is the call's id.
+// From then on next returns that scope's own steps (model, propose, wait, run, ...) until its agent
+// replies without calls; that reply is the call's result. Cards, crashes, stops and unknown outcomes
+// therefore work as they do in the thread. A sub-agent has its own tool registry, which contains
+// none of the tools that start nested work.
+//
+// Each step of a runbook becomes a reply with one call in the workflow's scope, written by the
+// engine instead of a model. A question, an answer and a wait are step entries. workflow.Next
+// derives the next step from these entries alone. The source is stored in the begin entry, so
+// editing the file does not affect a running workflow. A gate's call is judged as in mode review,
+// and no plan, grant or proof covers it. The changes that depend on the inputs alone become the
+// steps of one plan, approved on one card.
+//
+// history.Render builds the prompt from the transcript. From 60 % of the window on, old results
+// shrink to one line each. From 75 % on, the engine first asks the model for a summary and appends
+// it as an entry. The summary replaces everything before it, except what the bot itself extracts
+// from the entries (decisions, what is open, what people said). Sizes are counted once, when an
+// entry is appended, and corrected by what the server reports. Text that others wrote stands between
+// delimiters with a random part.
+//
+// A reply is charged in the transaction that stores it. When a cap is reached, the engine does not
+// ask the model. It puts a call of the unlisted tool extend_budget before people.
+//
+// A notice is durable before it is acknowledged. The intake opens a thread under a key and delivers
+// a read-only event: the gate treats that turn as read-only, regardless of mode and rules.
 package agent
 
 import (

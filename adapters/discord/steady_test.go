@@ -56,6 +56,7 @@ func TestManyPressesLeaveNothingBehind(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	t.Run("a page of Cloudflare's is a limit like any other", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())

@@ -76,6 +76,7 @@ func TestDoctorAgainstAWorkspaceThatLacksAScope(t *testing.T) {
 }
 
 func TestLiveAgainstAWorkspace(t *testing.T) {
+	t.Parallel()
 	s, cfg := peer(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

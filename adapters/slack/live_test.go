@@ -105,6 +105,7 @@ func TestLiveShowsThatAPressArrives(t *testing.T) {
 }
 
 func TestLiveRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
 	hello := func(text string) func(context.Context, *websocket.Conn) {
 		return func(ctx context.Context, c *websocket.Conn) {
 			say(ctx, c, text)

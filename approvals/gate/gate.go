@@ -4,6 +4,28 @@
 // authorisation function, [Gate.Vote].
 //
 // The gate runs nothing. A run needs a permit, which only the ledger makes.
+//
+// # Who decides
+//
+// gate.Judge takes the highest of three levels: the analyzer's, the tool's and the model's, which
+// can therefore only raise it. policy.Decide turns that level and the facts (channel, target,
+// labels, tool, effects, requester, hour) into a lane and a list of requirements. A requirement is a
+// number of distinct people from some groups. Every matching rule adds its own and all must be met,
+// so another rule never makes approval easier.
+//
+// A vote counts for each need whose groups the person belongs to, now and under the current policy.
+// Escalation adds groups after a while. Breaking the glass decides alone, requires a reason, and
+// leaves a review due for somebody else. One denial ends the request.
+//
+// A standing grant, the next step of an approved plan, mode trusting, an allow rule and learning all
+// take the same path as votes: the request is filed, Ledger.Settle approves it on that basis, and
+// the run consumes it once. So there is one path to a permit, with one record and one audit line per
+// run. The basis is checked again right before the run. Only proven reads get a permit without a
+// record.
+//
+// The tool plans again. The digest must be the same (bytes, target, account, directory with its
+// inode, files that the command names, pane, program in front, environment), and the votes must
+// satisfy the current policy.
 package gate
 
 import (

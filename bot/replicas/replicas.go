@@ -3,6 +3,35 @@
 // to each other. Alone, it is all of that.
 //
 // It keeps no membership itself (store/replica does) and knows no part of the bot.
+//
+// # Who does what
+//
+// The replica that receives a message or a click stores it and tries to claim the thread. If a live
+// replica owns it, the owner gets a hint (NOTIFY, after the commit). In case the hint is lost, the
+// owner also checks its inbox before each step, and once a second for a stop. A replica that shuts
+// down releases its threads in the middle of their work. One that dies is replaced within four
+// seconds.
+//
+// A suspended replica finds its writes refused. Between the intent and the run of a command it
+// checks that its last beat is recent enough that nobody can consider it dead (Member.Fresh).
+// Otherwise it beats and checks its claim again. Keys in a terminal carry an epoch that tmux itself
+// compares.
+//
+// Posts are claimed row by row by the sender that tries them. A sender's first attempt in a thread
+// after another's is counted (outbox.Turn), so an adapter knows when its drafts and logs are no
+// longer the latest. Jobs that only one replica does (timers, delivery of alerts, retention,
+// anchors, sweeps, shards of Discord, Slack's check for missed messages) are rows with holder and
+// epoch. Slack's sockets are open on every replica.
+//
+// Shared data is in the store: whole outputs (up to 8 MiB each), approved host keys, the console's
+// key, sessions, what the console shows. Recordings stay files of the replica that made them, and a
+// register says which. A target of kind local is a different machine on each replica. Its ID
+// includes the host's name, so an approval for one does not run on another, and its terminals are
+// filed by host.
+//
+// Transactions are serializable, and rows that all of them touch cause retries. Event keys are
+// therefore hashed, sequences are per thread, the chain of decisions is per thread with anchors by
+// one replica, and the sums of a day are spread over sixteen rows.
 package replicas
 
 import (

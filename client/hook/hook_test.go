@@ -144,6 +144,7 @@ func TestEveryQuestionOfAProgramsKindIsAnswered(t *testing.T) {
 
 // Where a program's own person would be asked, that is the answer; anywhere else it's no.
 func TestWithoutABotOnlyAPromptingModeAsks(t *testing.T) {
+	t.Parallel()
 	away := newFakeBot(t, allowed)
 	away.Close()
 	status := func(code int) string {
@@ -190,6 +191,7 @@ func TestWithoutABotOnlyAPromptingModeAsks(t *testing.T) {
 
 // Who can't be asked is said with the cause.
 func TestTheCauseIsSaidWhyNobodyCanBeAsked(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	s.StartTLS()
@@ -236,6 +238,7 @@ func TestTheEnvironmentChangesNothingAboutWhoIsAsked(t *testing.T) {
 
 // The program's own limit is never reached: the answer comes before, and the card is withdrawn.
 func TestTheAnswerComesBeforeTheProgramsLimit(t *testing.T) {
+	t.Parallel()
 	b := newFakeBot(t, waits)
 	never, w := io.Pipe()
 	t.Cleanup(func() { _ = w.Close() })

@@ -120,6 +120,7 @@ func (w *slowWriter) Write(b []byte) (int, error) {
 }
 
 func TestASlowReaderLosesNothingOfAnEndedProgram(t *testing.T) {
+	t.Parallel()
 	w := &slowWriter{gate: make(chan struct{})}
 	tgt := local.New(local.Options{Dir: "/"})
 	// The background process keeps the pipe open past the drain time.
@@ -151,6 +152,7 @@ func BenchmarkFork(b *testing.B) {
 }
 
 func TestALockedProcessIsHeldAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	tgt := local.New(local.Options{})
 	caps, err := tgt.Probe(t.Context())
 	if err != nil || caps.Lock.By != "bot" {

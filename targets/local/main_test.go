@@ -7,4 +7,4 @@ import (
 	"countersign/test/needstest"
 )
 
-func TestMain(m *testing.M) { os.Exit(needstest.Tidy(0, m.Run)) }
+func TestMain(m *testing.M) { os.Exit(needstest.Tidy(8, m.Run)) }

@@ -11,6 +11,16 @@
 // [backend.Spec.Mark].
 //
 // It does not dial, authenticate or reconnect; the [Transport] does.
+//
+// # A process
+//
+// A small shell around each command leads its process group and survives the signals that end the
+// group. It reports in-band, with a random token, when the command starts and how it ends. A command
+// can therefore be killed reliably over another channel, an exit code needs no second request, and
+// output of the login shell's files is cut off. If the bot can't end an overdue command, a watchdog
+// on the host does. A mutating command also leaves a note on the host. The bot's own small reads
+// (stat, resolve, the state of a terminal) go through one long-lived shell: one round trip instead
+// of two, and no exec of the engine for each.
 package remote
 
 import (

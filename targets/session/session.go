@@ -18,6 +18,20 @@
 //	"session"         instance target name -> row: the session, its thread, its panes, its driver, who has the keyboard
 //	"session-run"     instance target thread call -> run: a command that was about to be typed
 //	"session-orphan"  instance target id   -> when a session of ours that the store does not know was first seen
+//
+// # The keyboard
+//
+// The session's row says who has the keyboard; nobody means the bot. The bot's control client makes
+// attaching clients read-only until the session is handed over. take and give are transcript
+// entries. Between them next() returns paused where it would return model, propose or run. What a
+// person typed is read from the shell's history by a bound key, only at give. Which clients the bot
+// locked, and whose turn it is, is stored in tmux, so it does not matter which replica sees a client
+// first.
+//
+// One of several replicas is a session's driver. Its epoch is in the session's row and in a tmux
+// option that only grows. Each key, and each start or end of a shell, is one branch of an if-shell
+// that compares the two. A suspended replica therefore types nothing, and a command still costs one
+// round trip. All other replicas watch.
 package session
 
 import (

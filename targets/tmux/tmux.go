@@ -30,6 +30,47 @@
 //
 // The package does not decide what may run, owns no sessions beyond the tmux server of its
 // instance, and keeps nothing on disk but its staged shell files.
+//
+// # Connections
+//
+// tmux keeps the pane and the shell. The bot tries for 45 s to reattach to a running command. At
+// each end the prompt hook writes "shell sequence code" to a file, so the command can be found
+// later, by anyone, from the shell's process number and the number of the prompt before it.
+// Book.Began stores that pair before the command is typed. After a crash, or when the target is
+// back, Book.Testify turns it into a sentence for the thread (agent.Note).
+//
+// Each attached session has a control client: a process on the target, and over SSH a channel.
+// tmux.Server counts who uses a session and detaches from those that are at their prompts, unwatched
+// and unused, but for the three used last. The next use attaches again. Any client hears of people
+// who attach to any session, so theirs is attached, guarded and recorded. Where a bot attaches, it
+// ends the clients of an earlier process that was killed. What it needs on the target is looked at
+// before a terminal is made, and made again if a restart has removed it.
+//
+// # As if typed
+//
+// A pane shows the bot's commands as a person would have typed them, and bash's history has them so.
+// bash's line editor writes to standard error. A bound key moves that to the companion before the
+// text comes, another key shows the text, and the prompt hook moves standard error back. What people
+// type is never moved. A text of several lines comes in a staged file and runs as one unit. Other
+// shells have no hook before a command: they read each command from a staged file, which then erases
+// the line that names it and prints the command in its place.
+//
+// # The state of a shell
+//
+// A bound key makes bash print everything that decides what a line does, compare it with what it
+// printed last, and report a number that changes with it (Pane.Shell). The number is part of the
+// action (approvals.ShellFact) and is sent along with the command (Command.State). The key that runs
+// the line compares first, in the shell, and clears the line if the number is another. Only a
+// shell's first prompt and these keys cost anything, and no value leaves the shell.
+//
+// # Round trips
+//
+// The bot types a command without asking for the pane's status first. The keys are the branch of an
+// if-shell inside tmux, so they never reach copy mode, and a command costs one round trip even on a
+// slow link. A proven read is planned from what is known (Book.Prompt, shell.planKnown): the start
+// of the command checks its directory, and where its names lead is looked at while it runs under the
+// lock, with its output held back until then. What was looked at after a click counts for
+// backend.Recent, so an approved command needs a second round trip, and no third.
 package tmux
 
 import (

@@ -17,6 +17,7 @@ import (
 // and a sub-agent, /metrics counts it, and the spans of the turn reached a collector without
 // a word of what anybody said.
 func TestAgentsMetricsAndTracesOfATurn(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var posts []string
 	var bodies []byte

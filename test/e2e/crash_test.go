@@ -23,6 +23,7 @@ var kills = flag.Int("kills", 20, "how many times TestCrash kills the bot")
 // after the restart, and an outcome that is not known is said so.
 // D-02, D-03.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	points := append(failpoint.Names(), failpoint.Asides()...)
 	rounds := (*kills + len(points) - 1) / len(points)
 	died := make([]atomic.Int64, len(points))

@@ -13,6 +13,7 @@ import (
 
 // What the bot wrote itself of a person who is forgotten has their id, and their name nowhere.
 func TestAForgottenPersonsNameIsNowhere(t *testing.T) {
+	t.Parallel()
 	own := regexp.MustCompile(`web:zebulon|"by":"zebulon"|"people":\[[^]]*\]`) // their id
 	config := strings.NewReplacer("bob", "zebulon", "tmux: false, ", "").Replace(plainConfig)
 	c := newCrew(t,

@@ -128,6 +128,7 @@ func (w *terminal) press(keys string) { w.t.Helper(); w.send(websocket.MessageBi
 // TestAPersonTypesInTheConsole plays a take-over without a client of tmux: take, type, hand over,
 // give back. With several replicas each of two people is at another one.
 func TestAPersonTypesInTheConsole(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()

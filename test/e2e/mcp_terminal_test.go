@@ -13,6 +13,7 @@ import (
 // TestAnAgentUsesTheTerminalOfItsConversation has an agent's approved command run in a terminal that
 // people can watch, and lets the agent look at it and type there, which asks.
 func TestAnAgentUsesTheTerminalOfItsConversation(t *testing.T) {
+	t.Parallel()
 	b := newBot(t, strings.Replace(plainConfig, "tmux: false, ", "", 1), newLedger(t, nil).url)
 	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"))
 	if !b.start() {

@@ -183,6 +183,7 @@ var fixtures = []string{"server.go", "models.py", "app.js", "api.ts", "view.tsx"
 
 // what is in a file of each language.
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	needGrammars(t)
 	w := newWorld(t)
 	for _, name := range fixtures {

@@ -55,6 +55,7 @@ func (f countingFS) ReadFile(ctx context.Context, name string, limit int64) ([]b
 // over SSH: one stream brings all files, and later changes are seen; without
 // tar they are read one by one.
 func TestOverSSH(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	far, err := ssh.New(ssh.Config{
 		Name: "web-1", Hop: ssh.Hop{Host: s.Host, Port: s.Port, User: s.User, Identities: []string{s.KeyFile}}, KnownHosts: []string{s.KnownHosts},

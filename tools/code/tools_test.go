@@ -159,6 +159,7 @@ func TestSearchingFiles(t *testing.T) {
 
 // over the whole index, by name and kind.
 func TestExtractingSymbols(t *testing.T) {
+	t.Parallel()
 	needGrammars(t)
 	w := newWorld(t)
 	for _, name := range fixtures {

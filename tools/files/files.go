@@ -3,6 +3,15 @@
 //
 // The tools refuse the bot's own secrets and data. Which other files are too sensitive to read
 // without approval is up to the policy, which sees the resolved path.
+//
+// # Changes and undo
+//
+// Everything that changes files goes through writer.commit (tools/files). It checks that each file
+// is still as shown, keeps the previous content (Images, up to 1 MiB a file), makes all changes or
+// rolls them back, and reports whether they can be undone. An action on several files has Paths, and
+// a policy's rule is applied to each. Undo is a call of the unlisted tool undo that a person
+// requests instead of the model. Its card shows the reverse diff, and it refuses if the files have
+// changed since.
 package files
 
 import (

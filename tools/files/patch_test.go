@@ -17,6 +17,7 @@ import (
 
 // TestQ07ApplyPatch: several files at once, all or nothing.
 func TestQ07ApplyPatch(t *testing.T) {
+	t.Parallel()
 	const both = "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n"
 	for _, tt := range []struct {
 		rule, before, patch string
@@ -118,6 +119,7 @@ func TestAPatchThatFailsInTheMiddleIsTakenBack(t *testing.T) {
 // TestDiffsOfTwoTextsApply: whatever changed between two texts, their diff makes one of
 // the other.
 func TestDiffsOfTwoTextsApply(t *testing.T) {
+	t.Parallel()
 	dir := scratch(t)
 	reg := registry(t, files.Config{Target: local.New(local.Options{Dir: dir})})
 	line := rapid.SampledFrom([]string{"a\n", "b\n", "c\n", "\n", "- x\n", "-- y\n", "+z\n", "@@ -1 +1 @@\n", "\\ no\n"})

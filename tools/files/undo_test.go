@@ -48,6 +48,7 @@ func change(t *testing.T, reg *tools.Registry, call, tool, a string) toolstest.O
 
 // TestUndoPutsBackWhatWasThere, for every tool that changes files.
 func TestUndoPutsBackWhatWasThere(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		rule, tool, args string
 		level            risk.Level
@@ -96,6 +97,7 @@ func TestUndoPutsBackWhatWasThere(t *testing.T) {
 }
 
 func TestUndoRefuses(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ rule, attack, call, thread, target, err string }{
 		{"a file that changed since", "echo more >> f", "c1", "test:1", "box", "has changed since"},
 		{"a file that is gone since", "rm f", "c1", "test:1", "box", "has changed since"},

@@ -20,6 +20,7 @@ import (
 
 // TestBash plays rows N-13 to N-18 with real processes.
 func TestBash(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/here", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -96,6 +97,7 @@ func TestBashKeepsItsPromises(t *testing.T) {
 
 // TestQ06ExecuteCode plays row Q-06 with real interpreters.
 func TestQ06ExecuteCode(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/here", nil, 0o600); err != nil {
 		t.Fatal(err)

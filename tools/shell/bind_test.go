@@ -125,6 +125,7 @@ func (m *machine) plan(command string) tools.Plan {
 }
 
 func TestWhatACommandDependsOnIsPartOfItsDigest(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct{ command, attack string }{
 		"the script is edited":                     {"bash run.sh", "echo evil >> run.sh"},
 		"the program is edited":                    {"./run.sh; touch x", "echo evil >> run.sh"},

@@ -47,6 +47,7 @@ func TestRealPaneResults(t *testing.T) {
 }
 
 func TestRealB28TimeoutThenStop(t *testing.T) {
+	t.Parallel()
 	r, reg := overTmux(t)
 	out := runReal(t, reg, call("sleep 100; touch x", `"wait":"1s"`))
 	if !strings.HasPrefix(out.Text, "Tool error: command timed out after 1s (timeout) and is still running in pane %") {
@@ -105,6 +106,7 @@ func TestRealB26DispatchReturnsAtOnce(t *testing.T) {
 }
 
 func TestRealInputPromptReturns(t *testing.T) {
+	t.Parallel()
 	_, reg := overTmux(t)
 	out := runReal(t, reg, call("read -p 'Continue? ' x"))
 	if r := parse(t, out); r.State != "waiting-input" || !strings.Contains(r.Screen, "Continue?") || r.ExitCode != nil {

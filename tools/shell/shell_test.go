@@ -496,6 +496,7 @@ func TestPlainTargetCutsStreams(t *testing.T) {
 }
 
 func TestB29PlainTimeoutKills(t *testing.T) {
+	t.Parallel()
 	out := toolstest.Run(t.Context(), t, plainLocal(t), "run_shell", call("echo a; sleep 100", `"wait":1`))
 	if !strings.HasPrefix(out.Text, "Tool error: command timed out after 1s (timeout) and was killed") || !strings.HasSuffix(out.Text, "stdout so far:\na\n") {
 		t.Error(out.Text)

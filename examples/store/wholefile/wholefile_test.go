@@ -21,6 +21,7 @@ func openIn(t *testing.T, dir string) store.DB {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, open)
 	storetest.RunDurable(t, openIn)
 	storetest.RunQueue(t, open)
@@ -28,6 +29,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	alone := func(t *testing.T) []store.DB { return []store.DB{open(t)} }
 	storetest.Linearizable(t, alone, storetest.LinearOptions{Rounds: 2})
 	storetest.Anomalies(t, alone, storetest.LinearViews, false)
