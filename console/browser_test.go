@@ -194,8 +194,10 @@ func newScreenTest(t *testing.T, options ...option) *screenTest {
 	t.Helper()
 	path := chromium(t)
 	cfg := Config{
-		DB: mem.Open(), Key: testKey, Title: "Countersign", Panes: paintedPanes{},
-		Users: members("you"),
+		DB:          mem.Open(),
+		DoorConfig:  DoorConfig{Key: testKey, Users: members("you")},
+		PageConfig:  PageConfig{Title: "Countersign"},
+		PartsConfig: PartsConfig{Panes: paintedPanes{}},
 	}
 	for _, o := range options {
 		o(&cfg)

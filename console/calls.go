@@ -54,7 +54,13 @@ func waiting(w http.ResponseWriter, r *http.Request) time.Duration {
 	return within
 }
 
-func (a *Adapter) answerCall(w http.ResponseWriter, r *http.Request, c chat.Called, err error) {
+// calls answers what programs ask.
+type calls struct {
+	ground
+	programs chat.Calls // nil: none can ask
+}
+
+func (cs *calls) answer(w http.ResponseWriter, r *http.Request, c chat.Called, err error) {
 	var no *chat.CallError
 	switch {
 	case err == nil:
@@ -67,12 +73,12 @@ func (a *Adapter) answerCall(w http.ResponseWriter, r *http.Request, c chat.Call
 		fail(w, http.StatusBadRequest, no.Sentence)
 	case r.Context().Err() != nil: // nobody reads it
 	default:
-		a.failStore(r.Context(), w, err)
+		cs.failStore(r.Context(), w, err)
 	}
 }
 
 // ask begins a call.
-func (a *Adapter) ask(w http.ResponseWriter, r *http.Request, s session) {
+func (cs *calls) ask(w http.ResponseWriter, r *http.Request, s session) {
 	var in chat.Asking
 	if !read(w, r, &in) {
 		return
@@ -82,7 +88,7 @@ func (a *Adapter) ask(w http.ResponseWriter, r *http.Request, s session) {
 		return
 	}
 	if in.Thread != "" {
-		id, ok := a.openThread(w, r, string(in.Thread))
+		id, ok := cs.openThread(w, r, string(in.Thread))
 		if !ok {
 			return
 		}
@@ -90,31 +96,31 @@ func (a *Adapter) ask(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	s.labels(&in)
 	within := waiting(w, r)
-	c, err := a.programs.Ask(r.Context(), s.asker(), s.groups, in)
+	c, err := cs.programs.Ask(r.Context(), s.asker(), s.groups, in)
 	if err == nil && within > 0 {
-		c, err = a.programs.Wait(r.Context(), s.asker(), c.ID, "", within)
+		c, err = cs.programs.Wait(r.Context(), s.asker(), c.ID, "", within)
 	}
-	a.answerCall(w, r, c, err)
+	cs.answer(w, r, c, err)
 }
 
-// readCall answers what became of a call, once there is news.
-func (a *Adapter) readCall(w http.ResponseWriter, r *http.Request, s session) {
-	c, err := a.programs.Wait(r.Context(), s.asker(), r.PathValue("id"), chat.ExecState(r.URL.Query().Get("seen")), waiting(w, r))
-	a.answerCall(w, r, c, err)
+// read answers what became of a call, once there is news.
+func (cs *calls) read(w http.ResponseWriter, r *http.Request, s session) {
+	c, err := cs.programs.Wait(r.Context(), s.asker(), r.PathValue("id"), chat.ExecState(r.URL.Query().Get("seen")), waiting(w, r))
+	cs.answer(w, r, c, err)
 }
 
-// listCalls lists the calls that have not ended, and with ended also newer ones that have.
-func (a *Adapter) listCalls(w http.ResponseWriter, r *http.Request, s session) {
-	all, err := a.programs.Open(r.Context(), s.asker(), r.URL.Query().Has("ended"))
+// list lists the calls that have not ended, and with ended also newer ones that have.
+func (cs *calls) list(w http.ResponseWriter, r *http.Request, s session) {
+	all, err := cs.programs.Open(r.Context(), s.asker(), r.URL.Query().Has("ended"))
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		cs.failStore(r.Context(), w, err)
 		return
 	}
 	answer(w, http.StatusOK, map[string]any{"calls": all})
 }
 
-// followCall streams what a command prints, a JSON object in each line.
-func (a *Adapter) followCall(w http.ResponseWriter, r *http.Request, s session) {
+// follow streams what a command prints, a JSON object in each line.
+func (cs *calls) follow(w http.ResponseWriter, r *http.Request, s session) {
 	c, begun := http.NewResponseController(w), false
 	begin := func() {
 		if !begun {
@@ -124,7 +130,7 @@ func (a *Adapter) followCall(w http.ResponseWriter, r *http.Request, s session) 
 		}
 	}
 	enc := json.NewEncoder(w)
-	err := a.programs.Output(r.Context(), s.asker(), r.PathValue("id"), func(p chat.Output) error {
+	err := cs.programs.Output(r.Context(), s.asker(), r.PathValue("id"), func(p chat.Output) error {
 		begin()
 		_ = c.SetWriteDeadline(time.Now().Add(writeTime)) // not every server has one
 		if err := enc.Encode(p); err != nil {
@@ -133,36 +139,32 @@ func (a *Adapter) followCall(w http.ResponseWriter, r *http.Request, s session) 
 		return c.Flush()
 	})
 	if err != nil && !begun {
-		a.answerCall(w, r, chat.Called{}, err)
+		cs.answer(w, r, chat.Called{}, err)
 		return
 	}
 	begin()
 }
 
-// withdrawCall takes a call back.
-func (a *Adapter) withdrawCall(w http.ResponseWriter, r *http.Request, s session) {
-	if err := a.programs.Withdraw(r.Context(), s.asker(), r.PathValue("id")); err != nil {
-		a.answerCall(w, r, chat.Called{}, err)
+// withdraw takes a call back.
+func (cs *calls) withdraw(w http.ResponseWriter, r *http.Request, s session) {
+	if err := cs.programs.Withdraw(r.Context(), s.asker(), r.PathValue("id")); err != nil {
+		cs.answer(w, r, chat.Called{}, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// readExec answers what became of the thread's last command.
-func (a *Adapter) readExec(w http.ResponseWriter, r *http.Request, _ session) {
-	id, ok := a.openThread(w, r, r.PathValue("id"))
-	if !ok {
-		return
-	}
-	x, err := a.programs.Last(r.Context(), threadID(id))
+// last answers what became of the thread's last command.
+func (cs *calls) last(w http.ResponseWriter, r *http.Request, _ session, id string) {
+	x, err := cs.programs.Last(r.Context(), threadID(id))
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		cs.failStore(r.Context(), w, err)
 		return
 	}
 	answer(w, http.StatusOK, x)
 }
 
-// listTools lists what programs may call.
-func (a *Adapter) listTools(w http.ResponseWriter, _ *http.Request, _ session) {
-	answer(w, http.StatusOK, map[string]any{"tools": a.programs.Callable()})
+// tools lists what programs may call.
+func (cs *calls) tools(w http.ResponseWriter, _ *http.Request, _ session) {
+	answer(w, http.StatusOK, map[string]any{"tools": cs.programs.Callable()})
 }

@@ -114,7 +114,7 @@ func TestThreadsOfAnEarlierVersionAreFound(t *testing.T) {
 	if got, _ := alice.list("q", "new disk"); len(got) != 1 {
 		t.Errorf("a thread that goes on: %+v", got)
 	}
-	if err := r.a.fillTexts(t.Context()); err != nil {
+	if err := fillTexts(t.Context(), r.a.db); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := alice.list("q", "pool"); len(got) != 1 || got[0].ID != older {

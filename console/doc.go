@@ -49,22 +49,22 @@
 // traded for a session cookie that scripts cannot read. Cookies go to all ports of a
 // host, so a page also makes a key when it signs in, keeps it where only its own
 // origin reads it, and sends it with each request: without it the session is closed.
-// A program may sign in without a key. With [Config.OIDC] people
+// A program may sign in without a key. With [DoorConfig.OIDC] people
 // can also come through an identity provider: /oidc/start sends them there with an
 // encrypted cookie that binds the way back, /oidc/callback, to this browser, for
 // ten minutes and once. Their names and those of links are the same people. A person
 // is the account that the provider vouches for: it has one name at a time, a name
 // belongs to one account, and one that looks like somebody else's is refused.
 //
-// [Config.Users] gives each a [Role] and is asked again at every request: a
+// [DoorConfig.Users] gives each a [Role] and is asked again at every request: a
 // [Viewer] sees everything and changes nothing, a [Member] writes, decides and
 // shares. Who came through the provider brings their groups, as they were then, to
 // each message and click, so that policies can name them.
 //
-// With [Config.Passkeys], and no provider, a person's confirmed passkey signs them in, too: the page gets a code as of
+// With [DoorConfig.Passkeys], and no provider, a person's confirmed passkey signs them in, too: the page gets a code as of
 // a link, for nobody's name, and the device signs it. Such a session lasts thirty days, and only as long
-// as the passkey is registered. Others end at the latest after [Config.Absolute], and earlier when nothing
-// comes from the browser for [Config.Idle]. Each ends at once by signing out (here, from another browser,
+// as the passkey is registered. Others end at the latest after [DoorConfig.Absolute], and earlier when nothing
+// comes from the browser for [DoorConfig.Idle]. Each ends at once by signing out (here, from another browser,
 // or everywhere), and when its name is struck off. Its cookie's name has the prefix __Host- when
 // the page is served over TLS. Sessions from before there were idle ends are over.
 //
@@ -78,13 +78,13 @@
 //
 // Sign-in attempts without a right code are limited by address, others by name, what
 // people send by session, streams by session and in all; too much is a 429 that says when to come
-// again. The address is the peer's, or what one of [Config.Proxies] saw.
-// [Config.Audit] is told of sessions, watch links and refused sign-ins in the
+// again. The address is the peer's, or what one of [DoorConfig.Proxies] saw.
+// [DoorConfig.Audit] is told of sessions, watch links and refused sign-ins in the
 // transaction that makes them.
 //
 // # Watch links
 //
-// With [Config.WatchLinks] a member can let somebody without an account watch the
+// With [PartsConfig.WatchLinks] a member can let somebody without an account watch the
 // terminals of one session, for eight hours at most: nothing can be typed, and
 // nothing else of the conversation is shown. Who has the link is in; its token
 // travels in the fragment, then in a request's body or a WebSocket's protocol,
@@ -94,8 +94,8 @@
 //
 // # Several replicas
 //
-// With [Config.Tell] and [Config.Share] any number of replicas serve one console over
-// one store and with one [Config.Key], and each request may go to another of them.
+// With [ReplicaConfig.Tell] and [ReplicaConfig.Share] any number of replicas serve one console over
+// one store and with one [DoorConfig.Key], and each request may go to another of them.
 // Messages, sessions, used codes and links are rows, and a sign-in under way is in
 // the browser's own cookie, so it does not matter who answers.
 //

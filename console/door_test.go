@@ -405,7 +405,7 @@ func TestWhoIsNotLetInThroughAProvider(t *testing.T) {
 			return r.stranger().visit("/oidc/callback?code=good", with(k))
 		}, 403, "No sign-in was started", 0, "sign-in refused oidc"},
 		{"a cookie of another key", nil, func(r *rig) reply {
-			b := &Adapter{key: []byte(strings.Repeat("x", keySize))}
+			b := &provider{key: []byte(strings.Repeat("x", keySize))}
 			v, err := b.seal(flight{Keep: "kept", Expires: r.clock.now().Add(time.Hour)})
 			if err != nil {
 				r.t.Fatal(err)
@@ -514,23 +514,23 @@ func TestWithoutAProviderThereIsNoWayToOne(t *testing.T) {
 
 func TestASignInThatNeedsMoreThanACookieIsRefused(t *testing.T) {
 	r := newRig(t)
-	if _, err := r.a.seal(flight{Keep: strings.Repeat("k", maxCookie)}); err == nil {
+	if _, err := r.a.door.provider.seal(flight{Keep: strings.Repeat("k", maxCookie)}); err == nil {
 		t.Error("it was sealed")
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		in := flight{Keep: rapid.String().Draw(rt, "keep"), Thread: rapid.String().Draw(rt, "thread"), Expires: r.clock.now()}
-		s, err := r.a.seal(in)
+		s, err := r.a.door.provider.seal(in)
 		if err != nil {
 			rt.Skip()
 		}
-		out, err := r.a.unseal(s)
+		out, err := r.a.door.provider.unseal(s)
 		raw, _ := json.Marshal(in)
 		again, _ := json.Marshal(out)
 		if err != nil || string(raw) != string(again) {
 			rt.Fatalf("%+v became %+v, %v", in, out, err)
 		}
 		i := rapid.IntRange(0, len(s)-1).Draw(rt, "at")
-		if f, err := r.a.unseal(s[:i] + "_" + s[i+1:]); err == nil && s[i] != '_' && f != in {
+		if f, err := r.a.door.provider.unseal(s[:i] + "_" + s[i+1:]); err == nil && s[i] != '_' && f != in {
 			rt.Fatalf("a changed cookie became %+v", f)
 		}
 	})
@@ -853,7 +853,7 @@ func TestTheAddressIsWhatOurProxiesSaw(t *testing.T) {
 		{"a Unix socket has none", "@", []string{"198.51.100.7"}, "@"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := &Adapter{proxies: ours}
+			a := &visitors{proxies: ours}
 			r := &http.Request{RemoteAddr: c.remote, Header: http.Header{}}
 			for _, h := range c.header {
 				r.Header.Add("X-Forwarded-For", h)
@@ -875,7 +875,7 @@ func FuzzForwardedFor(f *testing.F) {
 	for _, s := range []string{"", "1.2.3.4", "10.0.0.1", ",,", "[::1]:80", "unknown", " 1.2.3.4 ,"} {
 		f.Add(s)
 	}
-	a := &Adapter{proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	a := &visitors{proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	f.Fuzz(func(t *testing.T, lie string) {
 		r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {lie + ", 198.51.100.7"}}}
 		if got := a.address(r); got != "198.51.100.7" {
@@ -901,7 +901,7 @@ func TestGroupsOfAPendingMessageOutliveACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	bot := &fakeBot{}
-	if err := r.a.handOver(t.Context(), bot); err != nil {
+	if err := r.a.inbox.handOver(t.Context(), bot); err != nil {
 		t.Fatal(err)
 	}
 	if ev := bot.seen(); len(ev) != 1 || !slices.Equal(ev[0].Groups, []string{"sre"}) {

@@ -32,12 +32,18 @@ type busy struct {
 	Doing   string        `json:"doing"`
 }
 
-func (a *Adapter) home(w http.ResponseWriter, r *http.Request, s session) {
+// firstPage answers what goes on.
+type firstPage struct {
+	ground
+	desk Desk // nil: nothing is told
+}
+
+func (p *firstPage) read(w http.ResponseWriter, r *http.Request, s session) {
 	ctx, cancel := context.WithTimeout(r.Context(), homeTimeout)
 	defer cancel()
-	home, err := a.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(s.user), Name: s.user}, Groups: s.groups, Fresh: s.program}, s.may(mayWrite))
+	home, err := p.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(s.user), Name: s.user}, Groups: s.groups, Fresh: s.program}, s.may(mayWrite))
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		p.failStore(r.Context(), w, err)
 		return
 	}
 	cards := func(list []chat.HomeCard) []homeCard {

@@ -19,32 +19,38 @@ type Lists interface {
 	Act(ctx context.Context, by chat.User, list, row, act string) (ok bool, err error)
 }
 
-// listNames are those that the page offers.
-func (a *Adapter) listNames() []chat.List {
-	if a.lists == nil {
+// lists answers what people ask of [Lists].
+type lists struct {
+	ground
+	lists Lists // nil: there are none
+}
+
+// names are those that the page offers.
+func (ls *lists) names() []chat.List {
+	if ls.lists == nil {
 		return []chat.List{}
 	}
-	return a.lists.Names()
+	return ls.lists.Names()
 }
 
-func (a *Adapter) readList(w http.ResponseWriter, r *http.Request, s session) {
-	a.sendList(w, r, s, chat.ListQuestion{Words: r.URL.Query().Get("q"), All: r.URL.Query().Has("all")})
+func (ls *lists) read(w http.ResponseWriter, r *http.Request, s session) {
+	ls.send(w, r, s, chat.ListQuestion{Words: r.URL.Query().Get("q"), All: r.URL.Query().Has("all")})
 }
 
-// askList is readList with what was filled in.
-func (a *Adapter) askList(w http.ResponseWriter, r *http.Request, s session) {
+// ask is read with what was filled in.
+func (ls *lists) ask(w http.ResponseWriter, r *http.Request, s session) {
 	q := struct {
 		Words  string            `json:"q"`
 		Fields map[string]string `json:"fields"`
 		All    bool              `json:"all"`
 	}{Fields: map[string]string{}}
 	if read(w, r, &q) {
-		a.sendList(w, r, s, chat.ListQuestion{Words: q.Words, Fields: q.Fields, All: q.All})
+		ls.send(w, r, s, chat.ListQuestion{Words: q.Words, Fields: q.Fields, All: q.All})
 	}
 }
 
-// actInList does what a button of a row is for.
-func (a *Adapter) actInList(w http.ResponseWriter, r *http.Request, s session) {
+// act does what a button of a row is for.
+func (ls *lists) act(w http.ResponseWriter, r *http.Request, s session) {
 	var what struct {
 		Row string `json:"row"`
 		Act string `json:"act"`
@@ -54,9 +60,9 @@ func (a *Adapter) actInList(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), homeTimeout)
 	defer cancel()
-	switch ok, err := a.lists.Act(ctx, chat.User{ID: userID(s.user), Name: s.user}, r.PathValue("id"), what.Row, what.Act); {
+	switch ok, err := ls.lists.Act(ctx, chat.User{ID: userID(s.user), Name: s.user}, r.PathValue("id"), what.Row, what.Act); {
 	case err != nil:
-		a.log.WarnContext(ctx, "a list's button could not be followed", "list", r.PathValue("id"), "error", err)
+		ls.log.WarnContext(ctx, "a list's button could not be followed", "list", r.PathValue("id"), "error", err)
 		fail(w, http.StatusServiceUnavailable, sayListUndone)
 	case !ok:
 		fail(w, http.StatusNotFound, sayRowGone)
@@ -65,7 +71,7 @@ func (a *Adapter) actInList(w http.ResponseWriter, r *http.Request, s session) {
 	}
 }
 
-func (a *Adapter) sendList(w http.ResponseWriter, r *http.Request, s session, q chat.ListQuestion) {
+func (ls *lists) send(w http.ResponseWriter, r *http.Request, s session, q chat.ListQuestion) {
 	if len(q.Words) > maxQuery {
 		fail(w, http.StatusBadRequest, sayLongSearch)
 		return
@@ -73,13 +79,13 @@ func (a *Adapter) sendList(w http.ResponseWriter, r *http.Request, s session, q 
 	ctx, cancel := context.WithTimeout(r.Context(), homeTimeout)
 	defer cancel()
 	q.ID, q.Inquiry = r.PathValue("id"), chat.Inquiry{From: chat.User{ID: userID(s.user), Name: s.user}, Groups: s.groups}
-	l, ok, err := a.lists.List(ctx, q)
+	l, ok, err := ls.lists.List(ctx, q)
 	switch {
 	case !ok:
 		fail(w, http.StatusNotFound, sayNoList)
 		return
 	case err != nil:
-		a.log.WarnContext(ctx, "a list cannot be made", "list", r.PathValue("id"), "error", err)
+		ls.log.WarnContext(ctx, "a list cannot be made", "list", r.PathValue("id"), "error", err)
 		fail(w, http.StatusServiceUnavailable, sayListUnread)
 		return
 	}

@@ -87,14 +87,14 @@ func TestOnePersonIsOneVoter(t *testing.T) {
 }
 
 func TestAnotherProvidersAccountsHoldNoNames(t *testing.T) {
-	a, err := New(Config{DB: mem.Open(), Key: testKey, Users: everybody})
+	a, err := New(Config{DB: mem.Open(), DoorConfig: DoorConfig{Key: testKey, Users: everybody}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
 	for _, issuer := range []string{"https://old.example.com", "https://new.example.com"} {
 		err := a.db.Update(t.Context(), func(tx store.Tx) error {
-			return a.identify(tx, account{issuer, "of " + issuer}, "bob", "bob", now)
+			return a.door.names.identify(tx, account{issuer, "of " + issuer}, "bob", "bob", now)
 		})
 		if err != nil {
 			t.Errorf("%s: %v", issuer, err)

@@ -20,7 +20,7 @@ func TestWhoIsOutIsOutOfWhatIsOpenAtOnce(t *testing.T) {
 			return Member
 		}
 	})
-	r.a.beat = time.Hour
+	r.a.streams.beat = time.Hour
 	you, ann := r.signIn("you"), r.signIn("ann")
 	th := ann.start("hello")
 	link, kept := ann.share(th, "a:%1", 15), you.share(th, "a:%1", 15)

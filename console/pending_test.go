@@ -312,7 +312,7 @@ func TestOneReplicaTakesAMessageOver(t *testing.T) {
 	}
 	claims := func(i int, p held, want bool) {
 		t.Helper()
-		row, ok, err := f.each[i].claim(t.Context(), p)
+		row, ok, err := f.each[i].inbox.claim(t.Context(), p)
 		if err != nil || ok != want || ok && row.Text != "hello" {
 			t.Errorf("replica %d: %v, %v, %+v", i, ok, err, row)
 		}
@@ -323,7 +323,7 @@ func TestOneReplicaTakesAMessageOver(t *testing.T) {
 	claims(0, seen, false)
 	seen = look()
 	claims(1, seen, true)
-	if err := f.each[1].reveal(t.Context(), "0123", 1); err != nil {
+	if err := f.each[1].inbox.reveal(t.Context(), "0123", 1); err != nil {
 		t.Fatal(err)
 	}
 	claims(0, seen, false)
@@ -409,7 +409,7 @@ func TestManyWhoTalkAtTwoReplicasAreHeardInTheOrderOfThePage(t *testing.T) {
 
 // A look that finds the same counter proves nothing when the store was away.
 func TestAStoreThatWasAwayMakesNobodyDead(t *testing.T) {
-	s, now := newSights(), time.Now()
+	s, now := newLastSeen(), time.Now()
 	p := held{thread: "t", seq: 1, holder: []byte("a")}
 	look := func(after time.Duration) bool {
 		now = now.Add(after)

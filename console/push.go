@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"countersign/adapters/chat"
@@ -163,16 +164,27 @@ func clip(s string, n int) string {
 	return s
 }
 
+// push tells people of cards that need them, in the browsers that asked for it.
+type push struct {
+	ground
+	pusher Pusher // nil: nobody is told
+	desk   Desk
+	users  func(string, []string) Role
+	onPush func(PushProblem) // nil is not called
+	redact func(string) string
+	pushes sync.WaitGroup
+}
+
 // devices lists all browsers that are told, by person. What is over is left out.
-func (a *Adapter) devices(ctx context.Context) (map[string][]deviceRow, error) {
+func (p *push) devices(ctx context.Context) (map[string][]deviceRow, error) {
 	var all map[string][]deviceRow
-	err := a.db.View(ctx, func(tx store.Tx) error {
+	err := p.db.View(ctx, func(tx store.Tx) error {
 		all = map[string][]deviceRow{}
 		from, to := store.Prefix(scheme, "device")
 		for k, raw := range tx.Scan(from, to) {
 			var row deviceRow
 			store.Decode(k, raw, &row)
-			if a.now().Sub(row.Seen) < deviceLife && a.users(row.User, slices.Clone(row.Groups)).has(mayWrite) {
+			if p.now().Sub(row.Seen) < deviceLife && p.users(row.User, slices.Clone(row.Groups)).has(mayWrite) {
 				all[row.User] = append(all[row.User], row)
 			}
 		}
@@ -182,24 +194,24 @@ func (a *Adapter) devices(ctx context.Context) (map[string][]deviceRow, error) {
 }
 
 // tellNeeded tells people, in the browsers that asked for it, of cards that need them.
-func (a *Adapter) tellNeeded(ctx context.Context) error {
-	all, err := a.devices(ctx)
+func (p *push) tellNeeded(ctx context.Context) error {
+	all, err := p.devices(ctx)
 	if err != nil {
 		return err
 	}
 	for user, devices := range all {
 		groups := slices.MaxFunc(devices, func(x, y deviceRow) int { return x.Seen.Compare(y.Seen) }).Groups
-		home, err := a.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(user), Name: user}, Groups: slices.Clone(groups)}, true)
+		home, err := p.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(user), Name: user}, Groups: slices.Clone(groups)}, true)
 		if err != nil {
 			return err
 		}
 		for _, c := range home.Yours {
-			m, ok, err := a.claimNotice(ctx, user, c)
+			m, ok, err := p.claimNotice(ctx, user, c)
 			if err != nil {
 				return err
 			}
 			if ok {
-				a.pushAll(ctx, devices, m)
+				p.pushAll(ctx, devices, m)
 			}
 		}
 	}
@@ -208,25 +220,25 @@ func (a *Adapter) tellNeeded(ctx context.Context) error {
 
 // claimNotice notes that somebody is told of a card, before they are: of several replicas one
 // does, and none twice after a crash.
-func (a *Adapter) claimNotice(ctx context.Context, user string, c chat.HomeCard) (m webpush.Message, ok bool, err error) {
+func (p *push) claimNotice(ctx context.Context, user string, c chat.HomeCard) (m webpush.Message, ok bool, err error) {
 	// A card shows exactly what is decided; what leaves for a phone's screen does not.
-	c.Card.Title, c.Card.Env = a.redact(c.Card.Title), a.redact(c.Card.Env)
+	c.Card.Title, c.Card.Env = p.redact(c.Card.Title), p.redact(c.Card.Env)
 	look := func(tx store.Tx) (n notice, row pushedRow) {
 		wish, _ := store.Load[wishRow](tx, wishKey(user))
 		was, told := store.Load[pushedRow](tx, pushedKey(user, c.ID))
-		now := a.now()
+		now := p.now()
 		due, again := wish.due(c, was, told, now)
 		ok = due
 		return noticeOf(c, wish, again, now), pushedRow{At: now.UTC(), Reminded: again}
 	}
-	if err = a.db.View(ctx, func(tx store.Tx) error { look(tx); return nil }); err != nil || !ok {
+	if err = p.db.View(ctx, func(tx store.Tx) error { look(tx); return nil }); err != nil || !ok {
 		return m, false, err
 	}
 	var n notice
-	err = a.db.Update(ctx, func(tx store.Tx) error {
+	err = p.db.Update(ctx, func(tx store.Tx) error {
 		var row pushedRow
 		if n, row = look(tx); ok {
-			a.tidyPushed(tx, user)
+			p.tidyPushed(tx, user)
 			store.Save(tx, pushedKey(user, c.ID), row)
 		}
 		return nil
@@ -235,7 +247,7 @@ func (a *Adapter) claimNotice(ctx context.Context, user string, c chat.HomeCard)
 		return m, false, err
 	}
 	body, err := json.Marshal(n)
-	return webpush.Message{Body: body, TTL: max(0, c.Card.Expires.Sub(a.now())), Urgent: true, Topic: topic(c.ID)}, true, err
+	return webpush.Message{Body: body, TTL: max(0, c.Card.Expires.Sub(p.now())), Urgent: true, Topic: topic(c.ID)}, true, err
 }
 
 // topic has a reminder replace what it reminds of, where a phone has not fetched that yet.
@@ -243,37 +255,37 @@ func topic(card string) string {
 	return base64.RawURLEncoding.EncodeToString(digest("topic", card))[:32]
 }
 
-func (a *Adapter) tidyPushed(tx store.Tx, user string) {
+func (p *push) tidyPushed(tx store.Tx, user string) {
 	from, to := store.Prefix(scheme, "pushed", user)
 	for k, raw := range tx.Scan(from, to) {
 		var row pushedRow
 		store.Decode(k, raw, &row)
-		if a.now().Sub(row.At) > pushedLife {
+		if p.now().Sub(row.At) > pushedLife {
 			tx.Delete(k)
 		}
 	}
 }
 
 // pushAll sends a message to all of somebody's browsers, in the background.
-func (a *Adapter) pushAll(ctx context.Context, devices []deviceRow, m webpush.Message) {
+func (p *push) pushAll(ctx context.Context, devices []deviceRow, m webpush.Message) {
 	for _, d := range devices {
-		a.pushes.Go(func() {
+		p.pushes.Go(func() {
 			for try := 1; ; try++ {
-				err := a.pusher.Send(ctx, d.Sub, m)
+				err := p.pusher.Send(ctx, d.Sub, m)
 				switch {
 				case err == nil:
-					a.setProblem(ctx, d, "")
+					p.setProblem(ctx, d, "")
 					return
 				case errors.Is(err, webpush.ErrGone), errors.Is(err, webpush.ErrSubscription):
-					a.setProblem(ctx, d, "")
-					a.dropDevice(ctx, d.User, deviceID(d.Sub))
+					p.setProblem(ctx, d, "")
+					p.dropDevice(ctx, d.User, deviceID(d.Sub))
 					return
 				case errors.As(err, new(*webpush.RefusedError)):
-					a.log.WarnContext(ctx, "a person could not be notified", "user", userID(d.User), "device", d.Name, "error", err)
-					a.setProblem(ctx, d, err.Error())
+					p.log.WarnContext(ctx, "a person could not be notified", "user", userID(d.User), "device", d.Name, "error", err)
+					p.setProblem(ctx, d, err.Error())
 					return
 				case try == pushTries:
-					a.log.WarnContext(ctx, "a person could not be notified", "user", userID(d.User), "device", d.Name, "error", err)
+					p.log.WarnContext(ctx, "a person could not be notified", "user", userID(d.User), "device", d.Name, "error", err)
 					return
 				}
 				select {
@@ -287,12 +299,12 @@ func (a *Adapter) pushAll(ctx context.Context, devices []deviceRow, m webpush.Me
 }
 
 // setProblem notes why a browser's push service refuses messages, or that it no longer does.
-func (a *Adapter) setProblem(ctx context.Context, d deviceRow, problem string) {
+func (p *push) setProblem(ctx context.Context, d deviceRow, problem string) {
 	if d.Problem == problem {
 		return
 	}
 	id := deviceID(d.Sub)
-	err := a.db.Update(ctx, func(tx store.Tx) error {
+	err := p.db.Update(ctx, func(tx store.Tx) error {
 		if row, ok := store.Load[deviceRow](tx, deviceKey(d.User, id)); ok {
 			row.Problem = problem
 			store.Save(tx, deviceKey(d.User, id), row)
@@ -300,17 +312,17 @@ func (a *Adapter) setProblem(ctx context.Context, d deviceRow, problem string) {
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "why a device gets no notifications could not be stored", "user", userID(d.User), "error", err)
+		p.log.WarnContext(ctx, "why a device gets no notifications could not be stored", "user", userID(d.User), "error", err)
 	}
-	if a.onPush != nil {
-		a.onPush(PushProblem{Device: id, User: d.User, Name: d.Name, Problem: problem})
+	if p.onPush != nil {
+		p.onPush(PushProblem{Device: id, User: d.User, Name: d.Name, Problem: problem})
 	}
 }
 
-func (a *Adapter) dropDevice(ctx context.Context, user, id string) {
-	err := a.db.Update(ctx, func(tx store.Tx) error { tx.Delete(deviceKey(user, id)); return nil })
+func (p *push) dropDevice(ctx context.Context, user, id string) {
+	err := p.db.Update(ctx, func(tx store.Tx) error { tx.Delete(deviceKey(user, id)); return nil })
 	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "a device that wants no notifications could not be forgotten", "user", userID(user), "error", err)
+		p.log.WarnContext(ctx, "a device that wants no notifications could not be forgotten", "user", userID(user), "error", err)
 	}
 }
 
@@ -323,10 +335,10 @@ type device struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// notifications tells the page of this person's devices and wishes.
-func (a *Adapter) notifications(w http.ResponseWriter, r *http.Request, s session) {
+// list tells the page of this person's devices and wishes.
+func (p *push) list(w http.ResponseWriter, r *http.Request, s session) {
 	list, wish := []device{}, wishRow{}
-	err := a.db.View(r.Context(), func(tx store.Tx) error {
+	err := p.db.View(r.Context(), func(tx store.Tx) error {
 		list = list[:0]
 		wish, _ = store.Load[wishRow](tx, wishKey(s.user))
 		from, to := store.Prefix(scheme, "device", s.user)
@@ -338,17 +350,17 @@ func (a *Adapter) notifications(w http.ResponseWriter, r *http.Request, s sessio
 		return nil
 	})
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		p.failStore(r.Context(), w, err)
 		return
 	}
 	slices.SortFunc(list, func(x, y device) int { return y.Seen.Compare(x.Seen) })
-	answer(w, http.StatusOK, map[string]any{"key": a.pusher.PublicKey(), "devices": list, "wishes": wish})
+	answer(w, http.StatusOK, map[string]any{"key": p.pusher.PublicKey(), "devices": list, "wishes": wish})
 }
 
 var errManyDevices = errors.New("web: too many devices")
 
 // addDevice notes a browser's subscription, or that it is still there.
-func (a *Adapter) addDevice(w http.ResponseWriter, r *http.Request, s session) {
+func (p *push) addDevice(w http.ResponseWriter, r *http.Request, s session) {
 	var body struct {
 		Subscription webpush.Subscription `json:"subscription"`
 		Name         string               `json:"name"`
@@ -356,12 +368,12 @@ func (a *Adapter) addDevice(w http.ResponseWriter, r *http.Request, s session) {
 	if !read(w, r, &body) {
 		return
 	}
-	if err := a.pusher.Check(body.Subscription); err != nil {
+	if err := p.pusher.Check(body.Subscription); err != nil {
 		fail(w, http.StatusBadRequest, sayBadDevice)
 		return
 	}
-	id, now := deviceID(body.Subscription), a.now().UTC()
-	err := a.db.Update(r.Context(), func(tx store.Tx) error {
+	id, now := deviceID(body.Subscription), p.now().UTC()
+	err := p.db.Update(r.Context(), func(tx store.Tx) error {
 		row, known := store.Load[deviceRow](tx, deviceKey(s.user, id))
 		if !known {
 			n := 0
@@ -383,25 +395,25 @@ func (a *Adapter) addDevice(w http.ResponseWriter, r *http.Request, s session) {
 	case errors.Is(err, errManyDevices):
 		fail(w, http.StatusConflict, sayManyDevices)
 	case err != nil:
-		a.failStore(r.Context(), w, err)
+		p.failStore(r.Context(), w, err)
 	default:
 		answer(w, http.StatusOK, map[string]string{"id": id})
 	}
 }
 
 // endDevice forgets one.
-func (a *Adapter) endDevice(w http.ResponseWriter, r *http.Request, s session) {
+func (p *push) endDevice(w http.ResponseWriter, r *http.Request, s session) {
 	id := r.PathValue("id")
-	err := a.db.Update(r.Context(), func(tx store.Tx) error { tx.Delete(deviceKey(s.user, id)); return nil })
+	err := p.db.Update(r.Context(), func(tx store.Tx) error { tx.Delete(deviceKey(s.user, id)); return nil })
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		p.failStore(r.Context(), w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // setWishes keeps when somebody wants to be told, and of what.
-func (a *Adapter) setWishes(w http.ResponseWriter, r *http.Request, s session) {
+func (p *push) setWishes(w http.ResponseWriter, r *http.Request, s session) {
 	var wish wishRow
 	if !read(w, r, &wish) {
 		return
@@ -410,9 +422,9 @@ func (a *Adapter) setWishes(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, sayBadWishes)
 		return
 	}
-	err := a.db.Update(r.Context(), func(tx store.Tx) error { store.Save(tx, wishKey(s.user), wish); return nil })
+	err := p.db.Update(r.Context(), func(tx store.Tx) error { store.Save(tx, wishKey(s.user), wish); return nil })
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		p.failStore(r.Context(), w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

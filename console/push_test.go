@@ -211,7 +211,7 @@ func TestReplicasTellSomebodyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := mem.Open()
 		a := func() *Adapter {
-			a, err := New(Config{DB: db, Key: testKey, Users: members("you"), Desk: &stage{}})
+			a, err := New(Config{DB: db, DoorConfig: DoorConfig{Key: testKey, Users: members("you")}, PartsConfig: PartsConfig{Desk: &stage{}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,7 +227,7 @@ func TestReplicasTellSomebodyOnce(t *testing.T) {
 			for range 5 {
 				for _, a := range all {
 					wg.Go(func() {
-						_, ok, err := a.claimNotice(t.Context(), "you", c)
+						_, ok, err := a.push.claimNotice(t.Context(), "you", c)
 						if err != nil {
 							t.Error(err)
 						}

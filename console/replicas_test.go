@@ -122,12 +122,12 @@ func newFleet(t *testing.T, db store.DB, n int, options ...option) *fleet {
 	for range n {
 		l := &linked{DB: db, bus: f.bus}
 		cfg := Config{
-			DB: l, Key: testKey, Users: everybody, Origin: "http://console.test",
-			Tell: func(tx store.Tx, thread string) {
+			DB:         l,
+			DoorConfig: DoorConfig{Key: testKey, Users: everybody, Origin: "http://console.test"},
+			ReplicaConfig: ReplicaConfig{Tell: func(tx store.Tx, thread string) {
 				in := tx.(*linkedTx) //nolint:forcetypeassert // ours
 				in.names = append(in.names, thread)
-			},
-			Share: func(thread string, p chat.Progress) {
+			}, Share: func(thread string, p chat.Progress) {
 				raw, err := json.Marshal(map[string]any{"thread": thread, "p": p})
 				if err != nil || len(raw) >= maxHint {
 					t.Errorf("a hint of %d bytes, %v", len(raw), err)
@@ -138,7 +138,7 @@ func newFleet(t *testing.T, db store.DB, n int, options ...option) *fleet {
 				for _, a := range f.bus.listeners(l.from) {
 					a.ReceiveProgress(thread, p)
 				}
-			},
+			}},
 		}
 		for _, o := range options {
 			o(&cfg)
@@ -147,7 +147,7 @@ func newFleet(t *testing.T, db store.DB, n int, options ...option) *fleet {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.acts = newBuckets(time.Now, rate.Inf, 1) // tests are faster than people
+		a.door.actions = newBuckets(time.Now, rate.Inf, 1) // tests are faster than people
 		l.from = a
 		f.each, f.on, f.bus.all = append(f.each, a), append(f.on, l), append(f.bus.all, a)
 	}
@@ -311,9 +311,9 @@ func TestASignOutEndsStreamsAtOtherReplicas(t *testing.T) {
 		t.Run(fmt.Sprint("hints lost: ", lost), func(t *testing.T) {
 			f, r := balanced(t)
 			f.bus.lose(lost)
-			f.each[1].beat = time.Hour
+			f.each[1].streams.beat = time.Hour
 			if lost {
-				f.each[1].beat = 20 * time.Millisecond
+				f.each[1].streams.beat = 20 * time.Millisecond
 			}
 			f.run(0, &fakeBot{})
 			f.run(1, &fakeBot{})
@@ -344,7 +344,7 @@ func ended(t *testing.T, in <-chan event) {
 
 func TestALinkEndedAtOneReplicaEndsAtOthers(t *testing.T) {
 	f, r := balanced(t, sharing)
-	f.each[1].beat = time.Hour
+	f.each[1].streams.beat = time.Hour
 	f.run(0, &fakeBot{})
 	f.run(1, &fakeBot{})
 	p := r.signIn("you")

@@ -231,7 +231,7 @@ func TestALinkEndsForThoseWhoWatch(t *testing.T) {
 					}
 				}
 			})
-			r.a.beat = c.beat
+			r.a.streams.beat = c.beat
 			p := r.signIn("you")
 			th := p.start("hello")
 			l := p.share(th, "a:%1", 15)

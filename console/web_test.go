@@ -143,8 +143,11 @@ func newRigOn(t *testing.T, db store.DB, c *clock, options ...option) *rig {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>", Desk: &stage{}, Push: push, Passkeys: drawer{db: db}, Lists: &register{},
-		Users: members("you", "ann", `<img src=x onerror=alert(1)>`),
+		DB:          db,
+		Now:         c.now,
+		DoorConfig:  DoorConfig{Key: testKey, Passkeys: drawer{db: db}, Users: members("you", "ann", `<img src=x onerror=alert(1)>`)},
+		PageConfig:  PageConfig{Title: "Ops <bot>"},
+		PartsConfig: PartsConfig{Desk: &stage{}, Push: push, Lists: &register{}},
 	}
 	for _, o := range options {
 		o(&cfg)
@@ -339,17 +342,17 @@ func (r *rig) post(t chat.ThreadID, p chat.Post) chat.MessageRef {
 
 func TestTheConsoleKeepsThePromisesOfAnAdapter(t *testing.T) {
 	chattest.Run(t, func(t *testing.T) chattest.Subject {
-		a, err := New(Config{DB: mem.OpenTwice(), Key: testKey, Users: everybody})
+		a, err := New(Config{DB: mem.OpenTwice(), DoorConfig: DoorConfig{Key: testKey, Users: everybody}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.acts = newBuckets(time.Now, rate.Inf, 1) // the suite is faster than a person
+		a.door.actions = newBuckets(time.Now, rate.Inf, 1) // the suite is faster than a person
 		srv := httptest.NewServer(a.Handler())
 		t.Cleanup(srv.Close)
 		r := &rig{t: t, clock: &clock{t: time.Now()}, a: a, url: srv.URL}
 		s := subject(t, r, a)
 		s.Again = func() chat.Opener {
-			again, err := New(Config{DB: a.db, Key: testKey, Users: everybody})
+			again, err := New(Config{DB: a.db, DoorConfig: DoorConfig{Key: testKey, Users: everybody}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -413,7 +416,7 @@ func subject(t *testing.T, r *rig, a chat.Adapter) chattest.Subject {
 }
 
 func TestConfigurationMistakesAreOneSentence(t *testing.T) {
-	good := Config{DB: mem.Open(), Key: testKey, Users: everybody}
+	good := Config{DB: mem.Open(), DoorConfig: DoorConfig{Key: testKey, Users: everybody}}
 	for _, c := range []struct {
 		name  string
 		spoil func(*Config)
@@ -1005,7 +1008,7 @@ func TestNothingIsAcceptedWhileNobodyListens(t *testing.T) {
 		p = r.signIn("you")
 		th = p.start("hello")
 	})
-	a, err := New(Config{DB: db, Key: testKey, Now: c.now, Users: everybody})
+	a, err := New(Config{DB: db, Now: c.now, DoorConfig: DoorConfig{Key: testKey, Users: everybody}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1325,7 +1328,7 @@ func TestSlowReadersGetTheLatestProgressOnly(t *testing.T) {
 
 func TestAStreamLivesAndEndsWithItsSession(t *testing.T) {
 	r := newRig(t)
-	r.a.beat = 5 * time.Millisecond
+	r.a.streams.beat = 5 * time.Millisecond
 	p := r.signIn("you")
 	th := p.start("hello")
 	in, leave := p.follow(th, "9")
@@ -1472,7 +1475,7 @@ func TestABotWithoutTerminalsSaysSo(t *testing.T) {
 }
 
 func TestStreamsEndWhenTheBotStops(t *testing.T) {
-	a, err := New(Config{DB: mem.Open(), Key: testKey, Users: everybody, Panes: fakePanes{live: make(chan []byte)}})
+	a, err := New(Config{DB: mem.Open(), DoorConfig: DoorConfig{Key: testKey, Users: everybody}, PartsConfig: PartsConfig{Panes: fakePanes{live: make(chan []byte)}}})
 	if err != nil {
 		t.Fatal(err)
 	}

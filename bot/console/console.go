@@ -135,12 +135,15 @@ func New(c Config, base, signIn string, examples []string) (*console.Adapter, er
 	}
 	trail := audit.Trail{Redact: c.Redact, Tell: c.Tell}
 	cfg := console.Config{
-		DB: c.DB, Key: c.Key, Desk: c.Desk, Lists: c.Lists, Redact: c.Redact, Title: "Countersign", SignIn: signIn, Examples: examples, Outputs: c.Outputs, Calls: c.Calls, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
-		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
-		Idle: c.Web.Idle, Absolute: c.Web.Session, Proxies: proxies, OIDCLabel: c.Web.OIDC.Label,
-		Users: func(name string, groups []string) console.Role { return Role(c.Rules(), name, groups) },
-		Names: func() []string { return c.Rules().File.WebNames() },
-		Audit: func(tx store.Tx, x console.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
+		DB: c.DB, Log: c.Log, Now: time.Now,
+		DoorConfig: console.DoorConfig{
+			Key: c.Key, Origin: c.Web.Origin, Idle: c.Web.Idle, Absolute: c.Web.Session, ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond, Proxies: proxies,
+			Users: func(name string, groups []string) console.Role { return Role(c.Rules(), name, groups) },
+			Names: func() []string { return c.Rules().File.WebNames() },
+			Audit: func(tx store.Tx, x console.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
+		},
+		PageConfig:  console.PageConfig{SignIn: signIn, Title: "Countersign", OIDCLabel: c.Web.OIDC.Label, Examples: examples},
+		PartsConfig: console.PartsConfig{Desk: c.Desk, Lists: c.Lists, Calls: c.Calls, Redact: c.Redact, Outputs: c.Outputs},
 	}
 	if site, err := passkey.SiteOf(c.Web.Origin); err == nil {
 		cfg.Passkeys = passkeys{db: c.DB, book: registry.Book{Site: site}, trail: trail, rules: c.Rules, now: time.Now}

@@ -88,7 +88,7 @@ type metadata struct {
 }
 
 // New checks the configuration; it asks nobody. Its errors are one sentence that
-// says what to do.
+// says what is wrong and what to do.
 func New(cfg Config) (*Client, error) {
 	if err := secure(cfg.Issuer); err != nil || strings.ContainsAny(cfg.Issuer, "?#") {
 		return nil, fmt.Errorf("oidc: the issuer %q is not usable: write the provider's address as it names itself, with https", cfg.Issuer)

@@ -111,7 +111,7 @@ func newConsole(t *testing.T, change func(*oidc.Config)) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := console.New(console.Config{DB: mem.OpenTwice(), Key: bytes.Repeat([]byte{7}, 32), Origin: c.url, Users: c.people.role, OIDC: client})
+	a, err := console.New(console.Config{DB: mem.OpenTwice(), DoorConfig: console.DoorConfig{Key: bytes.Repeat([]byte{7}, 32), Origin: c.url, Users: c.people.role, OIDC: client}})
 	if err != nil {
 		t.Fatal(err)
 	}

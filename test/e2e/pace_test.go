@@ -511,7 +511,7 @@ func BenchmarkSearch(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	console, err := console.New(console.Config{DB: db, Key: make([]byte, 32), Users: func(string, []string) console.Role { return console.Member }})
+	console, err := console.New(console.Config{DB: db, DoorConfig: console.DoorConfig{Key: make([]byte, 32), Users: func(string, []string) console.Role { return console.Member }}})
 	if err != nil {
 		b.Fatal(err)
 	}

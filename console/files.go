@@ -46,16 +46,21 @@ type recording struct {
 	Bytes    int64     `json:"bytes"`
 }
 
-func (a *Adapter) listRecordings(w http.ResponseWriter, r *http.Request, _ session) {
-	id, ok := a.openThread(w, r, r.PathValue("id"))
-	if !ok {
-		return
-	}
+// files hands out recordings and outputs.
+type files struct {
+	ground
+	door       *door
+	intake     *intake
+	recordings Recordings // nil: there are none
+	outputs    Outputs    // nil: there are none
+}
+
+func (fs *files) listRecordings(w http.ResponseWriter, r *http.Request, _ session, id string) {
 	list := []recording{}
-	if a.recordings != nil {
-		found, err := a.recordings.Recordings(r.Context(), threadID(id))
+	if fs.recordings != nil {
+		found, err := fs.recordings.Recordings(r.Context(), threadID(id))
 		if err != nil && !errors.Is(err, chat.ErrGone) {
-			a.log.WarnContext(r.Context(), "recordings cannot be listed", "thread", threadID(id), "error", err)
+			fs.log.WarnContext(r.Context(), "recordings cannot be listed", "thread", threadID(id), "error", err)
 			fail(w, http.StatusServiceUnavailable, sayRecordingsUnread)
 			return
 		}
@@ -67,20 +72,16 @@ func (a *Adapter) listRecordings(w http.ResponseWriter, r *http.Request, _ sessi
 }
 
 // readRecording streams one recording as a file to keep.
-func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, s session) {
-	id, ok := a.openThread(w, r, r.PathValue("id"))
-	if !ok {
-		return
-	}
+func (fs *files) readRecording(w http.ResponseWriter, r *http.Request, s session, id string) {
 	name := r.PathValue("rec")
-	if a.recordings == nil || len(name) > maxRecordingID {
+	if fs.recordings == nil || len(name) > maxRecordingID {
 		fail(w, http.StatusNotFound, sayNoRecording)
 		return
 	}
-	a.sendFile(w, r, s, attachment{
+	fs.sendFile(w, r, s, attachment{
 		thread: threadID(id), what: "recording", name: name + ".cast", kind: "application/x-asciicast",
 		open: func(ctx context.Context) (io.ReadCloser, error) {
-			return a.recordings.OpenRecording(ctx, threadID(id), name)
+			return fs.recordings.OpenRecording(ctx, threadID(id), name)
 		},
 	})
 }
@@ -94,8 +95,8 @@ type attachment struct {
 
 // sendFile streams an attachment. An answer that breaks off in the middle is cut, so that nobody
 // takes it for a whole one.
-func (a *Adapter) sendFile(w http.ResponseWriter, r *http.Request, s session, f attachment) {
-	cut, leave, ok := a.sessionStream(w, r, s)
+func (fs *files) sendFile(w http.ResponseWriter, r *http.Request, s session, f attachment) {
+	cut, leave, ok := fs.door.sessionStream(w, r, s)
 	if !ok {
 		return
 	}
@@ -106,7 +107,7 @@ func (a *Adapter) sendFile(w http.ResponseWriter, r *http.Request, s session, f 
 		return
 	}
 	if err != nil {
-		a.log.WarnContext(r.Context(), "a file cannot be opened", "what", f.what, "thread", f.thread, "error", err)
+		fs.log.WarnContext(r.Context(), "a file cannot be opened", "what", f.what, "thread", f.thread, "error", err)
 		fail(w, http.StatusServiceUnavailable, "The "+f.what+" cannot be opened right now: try again in a moment, and look at the bot's log if that does not help.")
 		return
 	}
@@ -117,9 +118,9 @@ func (a *Adapter) sendFile(w http.ResponseWriter, r *http.Request, s session, f 
 	if d := mime.FormatMediaType("attachment", map[string]string{"filename": f.name}); d != "" {
 		h.Set("Content-Disposition", d)
 	}
-	if err := a.pour(w, r, body, cut); err != nil {
+	if err := fs.pour(w, r, body, cut); err != nil {
 		if r.Context().Err() == nil {
-			a.log.WarnContext(r.Context(), "a file was not sent to its end", "what", f.what, "thread", f.thread, "error", err)
+			fs.log.WarnContext(r.Context(), "a file was not sent to its end", "what", f.what, "thread", f.thread, "error", err)
 		}
 		panic(http.ErrAbortHandler) // the way to cut an answer that has begun
 	}
@@ -127,8 +128,8 @@ func (a *Adapter) sendFile(w http.ResponseWriter, r *http.Request, s session, f 
 
 // pour copies piece by piece: a reader has [writeTime] for each, however large
 // the whole is.
-func (a *Adapter) pour(w http.ResponseWriter, r *http.Request, body io.Reader, cut <-chan struct{}) error {
-	c, stop := http.NewResponseController(w), a.stopping()
+func (fs *files) pour(w http.ResponseWriter, r *http.Request, body io.Reader, cut <-chan struct{}) error {
+	c, stop := http.NewResponseController(w), fs.intake.stopping()
 	piece := make([]byte, 64<<10)
 	for {
 		n, err := body.Read(piece)
@@ -154,4 +155,30 @@ func (a *Adapter) pour(w http.ResponseWriter, r *http.Request, body io.Reader, c
 		default:
 		}
 	}
+}
+
+const maxOutputID = 64 // bytes of an output's id
+
+// Outputs keeps what commands of a thread printed. It is safe for concurrent use.
+type Outputs interface {
+	// OpenOutput gives the whole of one output, with secrets taken out and with the escape
+	// sequences that the command wrote. It refuses an output that does not belong to thread,
+	// and wraps [chat.ErrGone] when there is no such output. Whatever id a browser sends
+	// comes here.
+	OpenOutput(ctx context.Context, thread chat.ThreadID, id string) (io.ReadCloser, error)
+}
+
+// readOutput streams one output as a file to keep.
+func (fs *files) readOutput(w http.ResponseWriter, r *http.Request, s session, id string) {
+	name := r.PathValue("out")
+	if fs.outputs == nil || len(name) > maxOutputID {
+		fail(w, http.StatusNotFound, sayNoOutput)
+		return
+	}
+	fs.sendFile(w, r, s, attachment{
+		thread: threadID(id), what: "output", name: name + ".txt", kind: "text/plain; charset=utf-8",
+		open: func(ctx context.Context) (io.ReadCloser, error) {
+			return fs.outputs.OpenOutput(ctx, threadID(id), name)
+		},
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -97,13 +98,23 @@ func validName(name string) bool {
 	return strings.IndexFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
+// codes trades sign-in codes for sessions: those of links, and those that a passkey has signed.
+type codes struct {
+	ground
+	key      []byte
+	keys     Passkeys // sign people in; nil: they don't
+	guard    *guard
+	visitors *visitors
+	sessions *sessions
+}
+
 // redeem trades a code for a session and its token: that of a link, or that which a passkey has
 // signed, with the device's response. page is the digest of the page's key,
 // nil for a program. The name is known as soon as the
 // code's signature is good.
-func (a *Adapter) redeem(ctx context.Context, v visitor, code string, response json.RawMessage, page []byte) (row sessionRow, token string, err error) {
-	now := a.now()
-	user, nonce, expires, err := readCode(a.key, code, now)
+func (c *codes) redeem(ctx context.Context, v visitor, code string, response json.RawMessage, page []byte) (row sessionRow, token string, err error) {
+	now := c.now()
+	user, nonce, expires, err := readCode(c.key, code, now)
 	row = sessionRow{How: byLink, Page: page}
 	row.User, row.Invited = strings.CutSuffix(user, inviteMark)
 	if err != nil {
@@ -114,49 +125,49 @@ func (a *Adapter) redeem(ctx context.Context, v visitor, code string, response j
 		if user != keyMark {
 			return row, "", errForged
 		}
-		if err := a.passkeys.Signed(ctx, code, response); err != nil {
+		if err := c.keys.Signed(ctx, code, response); err != nil {
 			return row, "", err
 		}
 	} else {
 		if row.User, err = CleanName(row.User); err != nil {
 			return row, "", errUnknown
 		}
-		if err := a.welcome(row.User, nil); err != nil {
+		if err := c.sessions.welcome(row.User, nil); err != nil {
 			return row, "", err
 		}
 	}
-	err = a.db.Update(ctx, func(tx store.Tx) error {
-		a.tidy(tx, v, now)
+	err = c.db.Update(ctx, func(tx store.Tx) error {
+		c.sessions.tidy(tx, v, now)
 		key := codeKey(nonce)
 		if _, used := tx.Get(key); used {
 			return errUsed
 		}
 		if response != nil {
-			k, err := a.passkeys.SignedIn(tx, code, response)
+			k, err := c.keys.SignedIn(tx, code, response)
 			if err != nil {
 				return err
 			}
 			row.User, row.Passkey, row.Expires = k.Owner, k.ID, now.Add(keyLife).UTC()
-			if err := a.welcome(row.User, nil); err != nil {
+			if err := c.sessions.welcome(row.User, nil); err != nil {
 				return err
 			}
 		}
 		store.Save(tx, key, codeRow{Expires: expires.UTC()})
-		token, row = a.begin(tx, v, row, now)
+		token, row = c.sessions.begin(tx, v, row, now)
 		return nil
 	})
 	return row, token, err
 }
 
 // welcome tells whether somebody who has proved a name may sign in.
-func (a *Adapter) welcome(name string, groups []string) error {
+func (ss *sessions) welcome(name string, groups []string) error {
 	if !validName(name) {
 		return errUnknown
 	}
-	if !a.tries.allow(name) {
+	if !ss.loginsByName.allow(name) {
 		return errTooMany
 	}
-	if !a.users(name, slices.Clone(groups)).has(mayRead) {
+	if !ss.users(name, slices.Clone(groups)).has(mayRead) {
 		return errUnknown
 	}
 	return nil
@@ -166,4 +177,86 @@ func secret() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
 	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// beginLogin gives what a passkey signs to sign its owner in.
+func (c *codes) beginLogin(w http.ResponseWriter, r *http.Request) {
+	if !c.guard.mayPost(w, r, nil) {
+		return
+	}
+	code := LoginCode(c.key, keyMark, c.now())
+	site, challenge := c.keys.SignInSite(code)
+	answer(w, http.StatusOK, map[string]any{"code": code, "site": site, "challenge": base64.RawURLEncoding.EncodeToString(challenge)})
+}
+
+func (c *codes) login(w http.ResponseWriter, r *http.Request) {
+	if !c.guard.mayPost(w, r, nil) {
+		return
+	}
+	v := c.visitors.visitor(r)
+	var body struct {
+		Code string `json:"code"`
+		// Page is a secret that the page makes for itself. The session is then open
+		// only to requests that bring it.
+		Page string `json:"page"`
+		// Response is what a passkey's device has answered to the code.
+		Response json.RawMessage `json:"response"`
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	if c.keys == nil {
+		body.Response = nil
+	}
+	// Only those who have no right code are counted: whoever guesses must not lock out
+	// everybody behind the same address.
+	if _, _, _, err := readCode(c.key, body.Code, c.now()); err != nil && !c.visitors.loginsByAddr.allow(neighbourhood(v.address)) {
+		c.visitors.recordRefusal(r.Context(), v, "", byLink, "too many attempts")
+		failPace(w, time.Minute, sayTooManyTries)
+		return
+	}
+	var page []byte
+	if body.Page != "" {
+		if len(body.Page) < leastPageKey || len(body.Page) > mostPageKey {
+			fail(w, http.StatusBadRequest, sayBadJSON)
+			return
+		}
+		page = pageDigest(body.Page)
+	}
+	row, token, err := c.redeem(r.Context(), v, body.Code, body.Response, page)
+	if err == nil {
+		c.log.InfoContext(r.Context(), "a person signed in", "user", userID(row.User), "how", row.How)
+		http.SetCookie(w, c.guard.cookie(r, sessionCookie, token, row.Expires.Sub(row.Begun), http.SameSiteStrictMode))
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	status := http.StatusForbidden
+	var sentence, why string
+	said, isKey := errors.AsType[RefusalError](err)
+	switch {
+	case isKey && !c.visitors.loginsByAddr.allow(neighbourhood(v.address)):
+		status, sentence, why = http.StatusTooManyRequests, sayTooManyTries, "too many attempts"
+		w.Header().Set("Retry-After", "60")
+	case isKey:
+		sentence, why = string(said), string(said)
+	case errors.Is(err, errForged):
+		sentence, why = sayBadCode, "no valid code"
+	case errors.Is(err, errExpired):
+		sentence, why = sayCodeExpired, "expired"
+	case errors.Is(err, errUsed):
+		sentence, why = sayCodeUsed, "used before"
+	case errors.Is(err, errUnknown):
+		sentence, why = sayNotInvited, "this name may not sign in"
+	case errors.Is(err, errTooMany):
+		status, sentence, why = http.StatusTooManyRequests, sayTooManyTries, "too many attempts for this name"
+		w.Header().Set("Retry-After", "60")
+	default:
+		c.failStore(r.Context(), w, err)
+		return
+	}
+	if !validName(row.User) {
+		row.User = ""
+	}
+	c.visitors.recordRefusal(r.Context(), v, row.User, row.How, why)
+	fail(w, status, sentence)
 }

@@ -75,21 +75,31 @@ func linkFace(id string, row linkRow) shared {
 	return shared{id, row.Session, row.By, row.Made, row.Expires, len(row.From)}
 }
 
-// liveLink tells whether a link still shows something: what its maker may not do any
+// watchLinks lets people without an account watch a terminal session.
+type watchLinks struct {
+	ground
+	door         *door
+	terminals    *terminals
+	users        func(string, []string) Role
+	tell         func(store.Tx, string)
+	watchLookups *buckets // by address
+}
+
+// shows tells whether a link still shows something: what its maker may not do any
 // more, it does not either.
-func (a *Adapter) liveLink(row linkRow, now time.Time) bool {
-	return now.Before(row.Expires) && a.users(row.By, slices.Clone(row.Groups)).has(mayShare)
+func (wl *watchLinks) shows(row linkRow, now time.Time) bool {
+	return now.Before(row.Expires) && wl.users(row.By, slices.Clone(row.Groups)).has(mayShare)
 }
 
 // tidyLinks deletes the links between two keys that have expired.
-func (a *Adapter) tidyLinks(tx store.Tx, v visitor, from, to []byte, now time.Time) {
+func (vs *visitors) tidyLinks(tx store.Tx, v visitor, from, to []byte, now time.Time) {
 	for k, raw := range tx.Scan(from, to) {
 		var row linkRow
 		store.Decode(k, raw, &row)
 		if !now.Before(row.Expires) {
 			tx.Delete(k)
 			tx.Delete(linkTokenKey(row.Token))
-			a.record(tx, v, Access{What: WatchLinkEnded, How: byWatch, Note: linkNote(lastText(k), row) + ", expired"})
+			vs.record(tx, v, Access{What: WatchLinkEnded, How: byWatch, Note: linkNote(lastText(k), row) + ", expired"})
 		}
 	}
 }
@@ -98,13 +108,9 @@ func linkNote(id string, row linkRow) string {
 	return fmt.Sprintf("link %s of %s to %s", id, row.By, row.Session)
 }
 
-// makeLink makes a link with which somebody without an account can watch one
+// create makes a link with which somebody without an account can watch one
 // terminal session.
-func (a *Adapter) makeLink(w http.ResponseWriter, r *http.Request, s session) {
-	id, ok := a.openThread(w, r, r.PathValue("id"))
-	if !ok {
-		return
-	}
+func (wl *watchLinks) create(w http.ResponseWriter, r *http.Request, s session, id string) {
 	var body struct {
 		Pane    string `json:"pane"`
 		Minutes int    `json:"minutes"`
@@ -117,9 +123,9 @@ func (a *Adapter) makeLink(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, sayLinkLife)
 		return
 	}
-	panes, err := a.panes.Panes(r.Context(), threadID(id))
+	panes, err := wl.terminals.panes.Panes(r.Context(), threadID(id))
 	if err != nil && !errors.Is(err, chat.ErrGone) {
-		a.failPanes(r.Context(), w, id, err)
+		wl.terminals.failPanes(r.Context(), w, id, err)
 		return
 	}
 	i := slices.IndexFunc(panes, func(p Pane) bool { return p.ID == body.Pane })
@@ -127,15 +133,15 @@ func (a *Adapter) makeLink(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusNotFound, sayTerminalGone)
 		return
 	}
-	now, token, v := a.now(), secret(), a.visitor(r)
+	now, token, v := wl.now(), secret(), wl.door.visitors.visitor(r)
 	row := linkRow{
 		Session: panes[i].Session, Print: sessionPrint(panes[i]), By: s.user, Groups: s.groups,
 		Made: now.UTC(), Expires: now.Add(life).UTC(), Token: linkDigest(token),
 	}
 	name := linkID(token)
-	err = a.db.Update(r.Context(), func(tx store.Tx) error {
+	err = wl.db.Update(r.Context(), func(tx store.Tx) error {
 		from, to := store.Prefix(scheme, "watch", id)
-		a.tidyLinks(tx, v, from, to, now)
+		wl.door.visitors.tidyLinks(tx, v, from, to, now)
 		n := 0
 		for range tx.Scan(from, to) {
 			n++
@@ -145,29 +151,25 @@ func (a *Adapter) makeLink(w http.ResponseWriter, r *http.Request, s session) {
 		}
 		store.Save(tx, linkKey(id, name), row)
 		store.Save(tx, linkTokenKey(row.Token), linkPlace{id, name})
-		a.record(tx, v, Access{What: WatchLinkMade, Name: s.user, How: s.how, Note: linkNote(name, row) + fmt.Sprintf(" in %s, until %s", threadID(id), row.Expires.Format(time.RFC3339))})
+		wl.door.visitors.record(tx, v, Access{What: WatchLinkMade, Name: s.user, How: s.how, Note: linkNote(name, row) + fmt.Sprintf(" in %s, until %s", threadID(id), row.Expires.Format(time.RFC3339))})
 		return nil
 	})
 	switch {
 	case errors.Is(err, errManyLinks):
 		fail(w, http.StatusConflict, sayTooManyLinks)
 	case err != nil:
-		a.failStore(r.Context(), w, err)
+		wl.failStore(r.Context(), w, err)
 	default:
-		a.log.InfoContext(r.Context(), "a terminal was shared", "user", userID(s.user), "thread", threadID(id), "link", name)
-		answer(w, http.StatusCreated, map[string]any{"url": a.pageOrigin(r) + "/watch#token=" + token, "link": linkFace(name, row)})
+		wl.log.InfoContext(r.Context(), "a terminal was shared", "user", userID(s.user), "thread", threadID(id), "link", name)
+		answer(w, http.StatusCreated, map[string]any{"url": wl.door.guard.pageOrigin(r) + "/watch#token=" + token, "link": linkFace(name, row)})
 	}
 }
 
-// listLinks shows the links of a conversation that still live, without their
+// list shows the links of a conversation that still live, without their
 // tokens.
-func (a *Adapter) listLinks(w http.ResponseWriter, r *http.Request, _ session) {
-	id, ok := a.openThread(w, r, r.PathValue("id"))
-	if !ok {
-		return
-	}
+func (wl *watchLinks) list(w http.ResponseWriter, r *http.Request, _ session, id string) {
 	rows := map[string]linkRow{}
-	err := a.db.View(r.Context(), func(tx store.Tx) error {
+	err := wl.db.View(r.Context(), func(tx store.Tx) error {
 		clear(rows)
 		from, to := store.Prefix(scheme, "watch", id)
 		for k, raw := range tx.Scan(from, to) {
@@ -178,12 +180,12 @@ func (a *Adapter) listLinks(w http.ResponseWriter, r *http.Request, _ session) {
 		return nil
 	})
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		wl.failStore(r.Context(), w, err)
 		return
 	}
 	list := []shared{}
 	for name, row := range rows {
-		if a.liveLink(row, a.now()) {
+		if wl.shows(row, wl.now()) {
 			list = append(list, linkFace(name, row))
 		}
 	}
@@ -191,35 +193,31 @@ func (a *Adapter) listLinks(w http.ResponseWriter, r *http.Request, _ session) {
 	answer(w, http.StatusOK, map[string]any{"links": list})
 }
 
-// endLink ends a link at once; every member may end every link.
-func (a *Adapter) endLink(w http.ResponseWriter, r *http.Request, s session) {
-	id, ok := a.openThread(w, r, r.PathValue("id"))
-	if !ok {
-		return
-	}
-	name, v := r.PathValue("link"), a.visitor(r)
+// end ends a link at once; every member may end every link.
+func (wl *watchLinks) end(w http.ResponseWriter, r *http.Request, s session, id string) {
+	name, v := r.PathValue("link"), wl.door.visitors.visitor(r)
 	if !validID(name) {
 		failNoLink(w)
 		return
 	}
-	err := a.db.Update(r.Context(), func(tx store.Tx) error {
+	err := wl.db.Update(r.Context(), func(tx store.Tx) error {
 		row, ok := store.Load[linkRow](tx, linkKey(id, name))
 		if !ok {
 			return errNoLink
 		}
 		tx.Delete(linkKey(id, name))
 		tx.Delete(linkTokenKey(row.Token))
-		a.record(tx, v, Access{What: WatchLinkEnded, Name: s.user, How: s.how, Note: linkNote(name, row)})
-		a.tell(tx, "") // those who watch at other replicas are out too
+		wl.door.visitors.record(tx, v, Access{What: WatchLinkEnded, Name: s.user, How: s.how, Note: linkNote(name, row)})
+		wl.tell(tx, "") // those who watch at other replicas are out too
 		return nil
 	})
 	switch {
 	case errors.Is(err, errNoLink):
 		failNoLink(w)
 	case err != nil:
-		a.failStore(r.Context(), w, err)
+		wl.failStore(r.Context(), w, err)
 	default:
-		a.streams.end(linkStreams(id, name))
+		wl.door.streams.end(linkStreams(id, name))
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -235,11 +233,11 @@ type opened struct {
 }
 
 // byToken finds the live link of a token.
-func (a *Adapter) byToken(ctx context.Context, token string) (o opened, err error) {
+func (wl *watchLinks) byToken(ctx context.Context, token string) (o opened, err error) {
 	if len(token) != len(secret()) {
 		return o, errNoLink
 	}
-	err = a.db.View(ctx, func(tx store.Tx) error {
+	err = wl.db.View(ctx, func(tx store.Tx) error {
 		sum := linkDigest(token)
 		place, ok := store.Load[linkPlace](tx, linkTokenKey(sum))
 		if !ok {
@@ -255,7 +253,7 @@ func (a *Adapter) byToken(ctx context.Context, token string) (o opened, err erro
 		o = opened{place, row}
 		return nil
 	})
-	if err == nil && !a.liveLink(o.linkRow, a.now()) {
+	if err == nil && !wl.shows(o.linkRow, wl.now()) {
 		err = errNoLink
 	}
 	if err == nil {
@@ -265,8 +263,8 @@ func (a *Adapter) byToken(ctx context.Context, token string) (o opened, err erro
 }
 
 // watched lists the terminals that a link shows.
-func (a *Adapter) watched(ctx context.Context, o opened) ([]Pane, error) {
-	panes, err := a.panes.Panes(ctx, threadID(o.Thread))
+func (wl *watchLinks) watched(ctx context.Context, o opened) ([]Pane, error) {
+	panes, err := wl.terminals.panes.Panes(ctx, threadID(o.Thread))
 	if err != nil && !errors.Is(err, chat.ErrGone) {
 		return nil, err
 	}
@@ -279,10 +277,10 @@ func (a *Adapter) watched(ctx context.Context, o opened) ([]Pane, error) {
 	return out, nil
 }
 
-// watchInfo tells the page of a link what it shows. Nothing else of the
+// info tells the page of a link what it shows. Nothing else of the
 // conversation is in the answer.
-func (a *Adapter) watchInfo(w http.ResponseWriter, r *http.Request) {
-	if !a.mayPost(w, r, nil) || !a.mayLook(w, r) {
+func (wl *watchLinks) info(w http.ResponseWriter, r *http.Request) {
+	if !wl.door.guard.mayPost(w, r, nil) || !wl.mayLook(w, r) {
 		return
 	}
 	var body struct {
@@ -291,14 +289,14 @@ func (a *Adapter) watchInfo(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &body) {
 		return
 	}
-	o, err := a.byToken(r.Context(), body.Token)
+	o, err := wl.byToken(r.Context(), body.Token)
 	if err != nil {
-		a.failWatch(r.Context(), w, err)
+		wl.failWatch(r.Context(), w, err)
 		return
 	}
-	panes, err := a.watched(r.Context(), o)
+	panes, err := wl.watched(r.Context(), o)
 	if err != nil {
-		a.failPanes(r.Context(), w, o.Thread, err)
+		wl.terminals.failPanes(r.Context(), w, o.Thread, err)
 		return
 	}
 	type face struct {
@@ -313,57 +311,57 @@ func (a *Adapter) watchInfo(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"by": o.By, "until": o.Expires, "session": o.Session, "panes": list})
 }
 
-func (a *Adapter) mayLook(w http.ResponseWriter, r *http.Request) bool {
-	if a.looks.allow(neighbourhood(a.address(r))) {
+func (wl *watchLinks) mayLook(w http.ResponseWriter, r *http.Request) bool {
+	if wl.watchLookups.allow(neighbourhood(wl.door.visitors.address(r))) {
 		return true
 	}
 	failPace(w, 5*time.Second, sayTooFast)
 	return false
 }
 
-func (a *Adapter) failWatch(ctx context.Context, w http.ResponseWriter, err error) {
+func (wl *watchLinks) failWatch(ctx context.Context, w http.ResponseWriter, err error) {
 	if errors.Is(err, errNoLink) {
 		fail(w, http.StatusNotFound, sayLinkOver)
 		return
 	}
-	a.failStore(ctx, w, err)
+	wl.failStore(ctx, w, err)
 }
 
-// watchLive shows one terminal of a link over a WebSocket, as live does, until
+// live shows one terminal of a link over a WebSocket, as live does, until
 // the link ends.
-func (a *Adapter) watchLive(w http.ResponseWriter, r *http.Request) {
-	if !a.ownPage(r) {
-		fail(w, http.StatusForbidden, sayNotOwnPage(a.pageOrigin(r)))
+func (wl *watchLinks) live(w http.ResponseWriter, r *http.Request) {
+	if !wl.door.guard.ownPage(r) {
+		fail(w, http.StatusForbidden, sayNotOwnPage(wl.door.guard.pageOrigin(r)))
 		return
 	}
-	if !a.mayLook(w, r) {
+	if !wl.mayLook(w, r) {
 		return
 	}
-	o, err := a.byToken(r.Context(), protocolSecret(r, tokenProtocol))
+	o, err := wl.byToken(r.Context(), protocolSecret(r, tokenProtocol))
 	if err != nil {
-		a.failWatch(r.Context(), w, err)
+		wl.failWatch(r.Context(), w, err)
 		return
 	}
-	cut, leave, ok := a.stream(w, linkStreams(o.Thread, o.ID))
+	cut, leave, ok := wl.door.stream(w, linkStreams(o.Thread, o.ID))
 	if !ok {
 		return
 	}
 	defer leave()
 	// It may have been ended between the two lines above.
 	alive := func(ctx context.Context) (bool, error) {
-		_, err := a.byToken(ctx, protocolSecret(r, tokenProtocol))
+		_, err := wl.byToken(ctx, protocolSecret(r, tokenProtocol))
 		if errors.Is(err, errNoLink) {
 			return false, nil
 		}
 		return err == nil, err
 	}
 	if ok, err := alive(r.Context()); err != nil || !ok {
-		a.failWatch(r.Context(), w, errors.Join(err, errNoLink))
+		wl.failWatch(r.Context(), w, errors.Join(err, errNoLink))
 		return
 	}
-	panes, err := a.watched(r.Context(), o)
+	panes, err := wl.watched(r.Context(), o)
 	if err != nil {
-		a.failPanes(r.Context(), w, o.Thread, err)
+		wl.terminals.failPanes(r.Context(), w, o.Thread, err)
 		return
 	}
 	pane := r.URL.Query().Get("pane")
@@ -371,13 +369,13 @@ func (a *Adapter) watchLive(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, sayTerminalGone)
 		return
 	}
-	if err := a.noteUse(r, o); err != nil {
-		a.failWatch(r.Context(), w, err)
+	if err := wl.noteUse(r, o); err != nil {
+		wl.failWatch(r.Context(), w, err)
 		return
 	}
-	until := time.NewTimer(o.Expires.Sub(a.now()))
+	until := time.NewTimer(o.Expires.Sub(wl.now()))
 	defer until.Stop()
-	a.show(w, r, o.Thread, pane, &websocket.AcceptOptions{Subprotocols: []string{watchProtocol}},
+	wl.terminals.show(w, r, o.Thread, pane, &websocket.AcceptOptions{Subprotocols: []string{watchProtocol}},
 		audience{alive: alive, cut: cut, until: until.C, gone: "the link has ended"})
 }
 
@@ -393,12 +391,12 @@ func protocolSecret(r *http.Request, prefix string) string {
 }
 
 // noteUse notes an address that uses a link for the first time.
-func (a *Adapter) noteUse(r *http.Request, o opened) error {
-	v := a.visitor(r)
+func (wl *watchLinks) noteUse(r *http.Request, o opened) error {
+	v := wl.door.visitors.visitor(r)
 	if slices.Contains(o.From, v.address) || len(o.From) >= usersKept {
 		return nil
 	}
-	return a.db.Update(r.Context(), func(tx store.Tx) error {
+	return wl.db.Update(r.Context(), func(tx store.Tx) error {
 		row, ok := store.Load[linkRow](tx, linkKey(o.Thread, o.ID))
 		if !ok {
 			return errNoLink
@@ -408,7 +406,7 @@ func (a *Adapter) noteUse(r *http.Request, o opened) error {
 		}
 		row.From = append(row.From, v.address)
 		store.Save(tx, linkKey(o.Thread, o.ID), row)
-		a.record(tx, v, Access{What: WatchLinkUsed, How: byWatch, Note: linkNote(o.ID, row)})
+		wl.door.visitors.record(tx, v, Access{What: WatchLinkUsed, How: byWatch, Note: linkNote(o.ID, row)})
 		return nil
 	})
 }

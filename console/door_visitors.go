@@ -45,7 +45,7 @@ type Access struct {
 	// that were over.
 	Name    string    `json:"name,omitempty"`
 	How     string    `json:"how,omitempty"` // "link" (a sign-in code), "oidc", "passkey" or "watch link"
-	Address string    `json:"address"`       // where the request came from, see [Config.Proxies]
+	Address string    `json:"address"`       // where the request came from, see [DoorConfig.Proxies]
 	Agent   string    `json:"agent,omitempty"`
 	Note    string    `json:"note,omitempty"` // more, for people: at most a sentence
 	At      time.Time `json:"at"`
@@ -61,7 +61,16 @@ const (
 // visitor is where a request comes from, as an [Access] shows it.
 type visitor struct{ address, agent string }
 
-func (a *Adapter) visitor(r *http.Request) visitor {
+// visitors tells where requests come from, and puts into the audit who comes and goes.
+type visitors struct {
+	ground
+	proxies      []netip.Prefix
+	audit        func(store.Tx, Access) // nil: there is none
+	refusals     *refusals
+	loginsByAddr *limiter // attempts with no right code
+}
+
+func (vs *visitors) visitor(r *http.Request) visitor {
 	agent := strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {
 			return -1
@@ -71,25 +80,25 @@ func (a *Adapter) visitor(r *http.Request) visitor {
 	if len(agent) > maxAgent {
 		agent = agent[:maxAgent]
 	}
-	return visitor{a.address(r), strings.ToValidUTF8(agent, "")}
+	return visitor{vs.address(r), strings.ToValidUTF8(agent, "")}
 }
 
 // record puts x into the audit, in tx.
-func (a *Adapter) record(tx store.Tx, v visitor, x Access) {
-	if a.audit == nil {
+func (vs *visitors) record(tx store.Tx, v visitor, x Access) {
+	if vs.audit == nil {
 		return
 	}
-	x.Address, x.Agent, x.At = v.address, v.agent, a.now().UTC()
-	a.audit(tx, x)
+	x.Address, x.Agent, x.At = v.address, v.agent, vs.now().UTC()
+	vs.audit(tx, x)
 }
 
 // recordRefusal puts a refused sign-in into the audit, in a transaction of its
 // own. Those that come too fast are counted and told with the next one.
-func (a *Adapter) recordRefusal(ctx context.Context, v visitor, name, how, why string) {
-	if a.audit == nil {
+func (vs *visitors) recordRefusal(ctx context.Context, v visitor, name, how, why string) {
+	if vs.audit == nil {
 		return
 	}
-	missed, ok := a.refusals.take(a.now())
+	missed, ok := vs.refusals.take(vs.now())
 	if !ok {
 		return
 	}
@@ -98,12 +107,12 @@ func (a *Adapter) recordRefusal(ctx context.Context, v visitor, name, how, why s
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	err := a.db.Update(ctx, func(tx store.Tx) error {
-		a.record(tx, v, Access{What: SignInRefused, Name: name, How: how, Note: why})
+	err := vs.db.Update(ctx, func(tx store.Tx) error {
+		vs.record(tx, v, Access{What: SignInRefused, Name: name, How: how, Note: why})
 		return nil
 	})
 	if err != nil {
-		a.log.ErrorContext(ctx, "a refused sign-in is not in the audit", "error", err)
+		vs.log.ErrorContext(ctx, "a refused sign-in is not in the audit", "error", err)
 	}
 }
 
@@ -132,7 +141,7 @@ func (f *refusals) take(now time.Time) (missed int, ok bool) {
 // address is where a request came from. Proxies that are known to be ours write
 // it into X-Forwarded-For, each at the right end; what is left of the first
 // address that is none of theirs was written by somebody who may lie.
-func (a *Adapter) address(r *http.Request) string {
+func (vs *visitors) address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
@@ -144,7 +153,7 @@ func (a *Adapter) address(r *http.Request) string {
 	at = plain(at)
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for _, hop := range slices.Backward(hops) {
-		if !a.ownProxy(at) {
+		if !vs.ownProxy(at) {
 			break
 		}
 		next, ok := parseHop(hop)
@@ -156,8 +165,8 @@ func (a *Adapter) address(r *http.Request) string {
 	return at.String()
 }
 
-func (a *Adapter) ownProxy(at netip.Addr) bool {
-	return slices.ContainsFunc(a.proxies, func(p netip.Prefix) bool { return p.Contains(at) })
+func (vs *visitors) ownProxy(at netip.Addr) bool {
+	return slices.ContainsFunc(vs.proxies, func(p netip.Prefix) bool { return p.Contains(at) })
 }
 
 // parseHop reads one entry of X-Forwarded-For; some proxies add the port.
@@ -171,9 +180,6 @@ func parseHop(s string) (netip.Addr, bool) {
 }
 
 func plain(at netip.Addr) netip.Addr { return at.Unmap().WithZone("") }
-
-// Neighbourhood is where a request came from, as limits count it: an address, or of IPv6 its network.
-func (a *Adapter) Neighbourhood(r *http.Request) string { return neighbourhood(a.address(r)) }
 
 // neighbourhood is what one visitor can easily have many addresses of: the
 // network of an IPv6 address.

@@ -107,10 +107,17 @@ type reader struct {
 	pins  map[string]bool
 }
 
+// conversations lists threads, searches and shows them, and keeps what people mark in them.
+type conversations struct {
+	ground
+	hub   *hub
+	title string // the bot's name
+}
+
 // sees is a thread as this person sees it in the list.
-func (a *Adapter) sees(tx store.Tx, r reader, id string, t threadRow) thread {
+func (c *conversations) sees(tx store.Tx, r reader, id string, t threadRow) thread {
 	m, _ := store.Load[markRow](tx, markKey(r.user, id))
-	return a.thread(id, t, r, m)
+	return c.thread(id, t, r, m)
 }
 
 // unread reports whether a thread has a message that the person hasn't seen.
@@ -135,9 +142,9 @@ func (f filter) has(t threadRow, r reader, m markRow) bool {
 	return true
 }
 
-// listThreads answers with the threads that somebody wants to see, from a place on. Pinned ones come
+// readList answers with the threads that somebody wants to see, from a place on. Pinned ones come
 // first.
-func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session) {
+func (c *conversations) readList(w http.ResponseWriter, r *http.Request, s session) {
 	q := r.URL.Query()
 	want, query := filter(q.Get("filter")), q.Get("q")
 	after, ok := readCursor(q.Get("after"))
@@ -152,8 +159,8 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 	reads := reader{user: s.user}
 	var list []thread
 	var next cursor
-	now, known := a.now(), true
-	err := a.db.View(r.Context(), func(tx store.Tx) error {
+	now, known := c.now(), true
+	err := c.db.View(r.Context(), func(tx store.Tx) error {
 		list, next = []thread{}, cursor{}
 		reads.pins = pins(tx, s.user)
 		if s.may(mayWrite) { // nothing is kept of viewers
@@ -164,14 +171,14 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 			reads.since = row.Since
 		}
 		if words := terms(query); len(words) > 0 {
-			list, next = a.search(tx, reads, words, want, after)
+			list, next = c.search(tx, reads, words, want, after)
 			return nil
 		}
-		list, next = a.list(tx, reads, want, after)
+		list, next = c.list(tx, reads, want, after)
 		return nil
 	})
 	if err == nil && !known {
-		err = store.UpdateRelaxed(r.Context(), a.db, func(tx store.Tx) error {
+		err = store.UpdateRelaxed(r.Context(), c.db, func(tx store.Tx) error {
 			if _, there := store.Load[readerRow](tx, readerKey(s.user)); !there {
 				store.Save(tx, readerKey(s.user), readerRow{now})
 			}
@@ -179,7 +186,7 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 		})
 	}
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		c.failStore(r.Context(), w, err)
 		return
 	}
 	out := map[string]any{"threads": list}
@@ -189,7 +196,7 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 	answer(w, http.StatusOK, out)
 }
 
-func (a *Adapter) search(tx store.Tx, r reader, words []string, want filter, after cursor) (list []thread, next cursor) {
+func (c *conversations) search(tx store.Tx, r reader, words []string, want filter, after cursor) (list []thread, next cursor) {
 	list = []thread{}
 	left := maxLooked
 	ids, more := findThreads(tx, words, after, func(id string, t threadRow) bool {
@@ -198,7 +205,7 @@ func (a *Adapter) search(tx store.Tx, r reader, words []string, want filter, aft
 	})
 	for _, id := range ids {
 		t, _ := listed(tx, id)
-		row := a.sees(tx, r, id, t)
+		row := c.sees(tx, r, id, t)
 		if f := place(tx, id, words, &left); f.Seq > 0 {
 			f.Text = shownText(f.Text)
 			row.Found = &f
@@ -212,13 +219,13 @@ func (a *Adapter) search(tx store.Tx, r reader, words []string, want filter, aft
 	return list, next
 }
 
-func (a *Adapter) list(tx store.Tx, r reader, want filter, after cursor) (list []thread, next cursor) {
+func (c *conversations) list(tx store.Tx, r reader, want filter, after cursor) (list []thread, next cursor) {
 	list = []thread{}
 	var pinned []thread
 	if want == filterAll {
 		for id := range r.pins {
 			if t, ok := listed(tx, id); ok {
-				pinned = append(pinned, a.sees(tx, r, id, t))
+				pinned = append(pinned, c.sees(tx, r, id, t))
 			}
 		}
 		slices.SortFunc(pinned, func(a, b thread) int { return cmp.Or(b.At.Compare(a.At), strings.Compare(string(b.ID), string(a.ID))) })
@@ -238,7 +245,7 @@ func (a *Adapter) list(tx store.Tx, r reader, want filter, after cursor) (list [
 			skipped++
 			continue
 		}
-		list = append(list, a.thread(id, t, r, m))
+		list = append(list, c.thread(id, t, r, m))
 	}
 	return front(list, pinned, after), cursor{}
 }
@@ -252,12 +259,12 @@ func front(list, pinned []thread, after cursor) []thread {
 }
 
 // mark changes what a thread is to somebody: read up to a message, pinned or not.
-func (a *Adapter) mark(w http.ResponseWriter, r *http.Request, s session) {
+func (c *conversations) mark(w http.ResponseWriter, r *http.Request, s session) {
 	var body struct {
 		Read   uint64 `json:"read"`
 		Pinned *bool  `json:"pinned"`
 	}
-	a.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
+	c.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
 		m, _ := store.Load[markRow](tx, markKey(s.user, id))
 		m.Read = max(m.Read, min(body.Read, t.Last)) // no message has a higher number
 		store.Save(tx, markKey(s.user, id), m)
@@ -286,12 +293,12 @@ func pins(tx store.Tx, user string) map[string]bool {
 }
 
 // arrange renames a thread or archives it, for everybody. A new message takes it out of the archive.
-func (a *Adapter) arrange(w http.ResponseWriter, r *http.Request, _ session) {
+func (c *conversations) arrange(w http.ResponseWriter, r *http.Request, _ session) {
 	var body struct {
 		Title    *string `json:"title"`
 		Archived *bool   `json:"archived"`
 	}
-	a.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
+	c.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
 		if body.Title != nil {
 			if len(*body.Title) > titleMax || title(*body.Title) == "" {
 				return sayBadTitle
@@ -313,7 +320,7 @@ func (a *Adapter) arrange(w http.ResponseWriter, r *http.Request, _ session) {
 }
 
 // change reads a request about a thread into body and has do carry it out; do returns why not.
-func (a *Adapter) change(w http.ResponseWriter, r *http.Request, body any, do func(store.Tx, string, threadRow) string) {
+func (c *conversations) change(w http.ResponseWriter, r *http.Request, body any, do func(store.Tx, string, threadRow) string) {
 	id, ok := pathThread(r)
 	if !ok {
 		failThread(w)
@@ -324,7 +331,7 @@ func (a *Adapter) change(w http.ResponseWriter, r *http.Request, body any, do fu
 	}
 	var refused string
 	found := false
-	err := store.UpdateRelaxed(r.Context(), a.db, func(tx store.Tx) error {
+	err := store.UpdateRelaxed(r.Context(), c.db, func(tx store.Tx) error {
 		refused = ""
 		var t threadRow
 		if t, found = listed(tx, id); found {
@@ -334,7 +341,7 @@ func (a *Adapter) change(w http.ResponseWriter, r *http.Request, body any, do fu
 	})
 	switch {
 	case err != nil:
-		a.failStore(r.Context(), w, err)
+		c.failStore(r.Context(), w, err)
 	case !found:
 		failThread(w)
 	case refused != "":
@@ -342,4 +349,136 @@ func (a *Adapter) change(w http.ResponseWriter, r *http.Request, body any, do fu
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
+}
+
+// thread is a thread as the page sees it. State is "waiting" when a card wants
+// a person, "working" when the bot shows progress, else "idle".
+type thread struct {
+	ID    chat.ThreadID `json:"id"`
+	Title string        `json:"title"`
+	At    time.Time     `json:"at"`
+	State string        `json:"state"`
+	// Unread, Pinned and Read, the seq up to which they saw it, are about the person who asks.
+	Unread   bool   `json:"unread,omitempty"`
+	Pinned   bool   `json:"pinned,omitempty"`
+	Read     uint64 `json:"read,omitempty"`
+	Archived bool   `json:"archived,omitempty"`
+	Found    *found `json:"found,omitempty"` // where a search leads
+}
+
+func (c *conversations) thread(id string, t threadRow, r reader, m markRow) thread {
+	out := thread{
+		ID: threadID(id), Title: shownText(t.Title), At: t.At, State: "idle",
+		Unread: r.unread(t, m), Pinned: r.pins[id], Read: m.Read, Archived: t.Archived,
+	}
+	switch {
+	case len(t.Asking) > 0:
+		out.State = "waiting"
+	case c.hub.busy(id):
+		out.State = "working"
+	}
+	return out
+}
+
+// message is a message as the page sees it. HTML is set for the bot only: it is
+// Text rendered by [renderMarkdown]. Everything else is plain text.
+type message struct {
+	Seq    uint64     `json:"seq"`
+	Rev    uint64     `json:"rev"`
+	Key    string     `json:"key"`
+	From   from       `json:"from"`
+	At     time.Time  `json:"at"`
+	Edited *time.Time `json:"edited,omitempty"`
+	Text   string     `json:"text"`
+	HTML   string     `json:"html"`
+	Card   *chat.Card `json:"card,omitempty"`
+	Files  []file     `json:"files,omitempty"`
+	Kind   string     `json:"kind"` // "human" or "bot"
+	Quiet  bool       `json:"quiet,omitempty"`
+}
+
+// file is a file of a message; HTML is set for the Markdown of the bot.
+type file struct {
+	chat.File
+	HTML string `json:"html,omitempty"`
+}
+
+type from struct {
+	ID   chat.UserID `json:"id"`
+	Name string      `json:"name"`
+}
+
+func (c *conversations) message(n numbered) message {
+	m := message{
+		Seq: n.seq, Rev: n.Rev, Key: n.Key, From: from{n.From.ID, shownText(n.From.Name)}, At: n.At, Edited: n.Edited,
+		Text: shownText(n.Text), Card: shownCard(n.Card), Kind: "human", Quiet: n.Quiet,
+	}
+	for _, f := range shownFiles(n.Files) {
+		shown := file{File: f}
+		if n.From.Bot && strings.HasSuffix(f.Name, ".md") {
+			shown.HTML = renderMarkdown(strings.ReplaceAll(f.Text, "@\u200B", "@")) // nobody is called here
+		}
+		m.Files = append(m.Files, shown)
+	}
+	if n.From.Bot {
+		m.Kind, m.From.Name, m.HTML = "bot", c.title, renderMarkdown(n.Text)
+	}
+	return m
+}
+
+// read answers with the last messages, those before or after one, or those around one.
+func (c *conversations) read(w http.ResponseWriter, r *http.Request, s session) {
+	id, ok := pathThread(r)
+	if !ok {
+		failThread(w)
+		return
+	}
+	var at [3]uint64
+	for i, name := range []string{"before", "after", "around"} {
+		var err error
+		if at[i], err = number(r.URL.Query().Get(name)); err != nil {
+			fail(w, http.StatusBadRequest, sayBadPlace)
+			return
+		}
+	}
+	end, begin, middle := at[0], at[1], at[2]
+	var t threadRow
+	var m markRow
+	pinned := map[string]bool{}
+	var page []numbered
+	var more, later bool
+	err := c.db.View(r.Context(), func(tx store.Tx) error {
+		if t, ok = listed(tx, id); !ok {
+			return nil
+		}
+		m, _ = store.Load[markRow](tx, markKey(s.user, id))
+		_, pinned[id] = tx.Get(pinKey(s.user, id))
+		switch {
+		case middle > 0:
+			var rest []numbered
+			page, more = before(tx, id, middle, pageSize/2)
+			rest, later = after(tx, id, middle-1, pageSize/2)
+			page = append(page, rest...)
+		case begin > 0:
+			page, later = after(tx, id, begin, pageSize)
+		default:
+			page, more = before(tx, id, end, pageSize)
+		}
+		return nil
+	})
+	if err != nil {
+		c.failStore(r.Context(), w, err)
+		return
+	}
+	if !ok {
+		failThread(w)
+		return
+	}
+	messages := []message{}
+	for _, n := range page {
+		messages = append(messages, c.message(n))
+	}
+	answer(w, http.StatusOK, map[string]any{
+		"thread": c.thread(id, t, reader{user: s.user, pins: pinned}, m), "messages": messages, "more": more, "later": later, "rev": t.Last,
+	})
 }

@@ -68,6 +68,20 @@ func loadAssets(parts *strings.Replacer) (map[string]asset, error) {
 	return out, err
 }
 
+func newPages(cfg Config) (*pages, error) {
+	all, err := loadAssets(pageParts(cfg))
+	if err != nil {
+		return nil, err
+	}
+	p := &pages{assets: all, refused: all[refusedFile].body}
+	delete(all, refusedFile)
+	if !cfg.WatchLinks {
+		delete(all, "/watch")
+		delete(all, "/watch.js")
+	}
+	return p, nil
+}
+
 // pageParts fills the placeholders of pages, with markup.
 func pageParts(cfg Config) *strings.Replacer {
 	var list strings.Builder
@@ -85,10 +99,16 @@ func pageParts(cfg Config) *strings.Replacer {
 	return strings.NewReplacer("{{passkey}}", passkey, "{{signin}}", cmp.Or(cfg.SignIn, saySignInHow), "{{title}}", html.EscapeString(cfg.Title), "{{examples}}", list.String(), "{{oidc}}", signIn)
 }
 
-func (a *Adapter) serveAsset(w http.ResponseWriter, r *http.Request) {
-	f, ok := a.assets[r.URL.Path]
+// pages are the files of the page.
+type pages struct {
+	assets  map[string]asset
+	refused []byte // a page, see refusalPage
+}
+
+func (p *pages) serve(w http.ResponseWriter, r *http.Request) {
+	f, ok := p.assets[r.URL.Path]
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
-		a.failPage(w, r, http.StatusNotFound, headNoPage, sayNoPage, "/")
+		p.failPage(w, r, http.StatusNotFound, headNoPage, sayNoPage, "/")
 		return
 	}
 	h := w.Header()
@@ -100,4 +120,30 @@ func (a *Adapter) serveAsset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = w.Write(f.body) // who has gone needs no answer
+}
+
+// failPage is fail for somebody who typed an address: a page, with a link to the console.
+func (p *pages) failPage(w http.ResponseWriter, r *http.Request, status int, heading, sentence, to string) {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		fail(w, status, sentence)
+		return
+	}
+	p.page(w, status, heading, sentence, to, sayToConsole)
+}
+
+// refusalPage says why somebody isn't signed in, with the way back.
+func (p *pages) refusalPage(w http.ResponseWriter, status int, sentence string) {
+	p.page(w, status, sayNotSignedIn, sentence, "/", sayToSignIn)
+}
+
+// page is a page with one sentence and a link.
+func (p *pages) page(w http.ResponseWriter, status int, heading, sentence, to, link string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	parts := []string{"{{heading}}", heading, "{{says}}", sentence, "{{to}}", to, "{{link}}", link}
+	for i := 1; i < len(parts); i += 2 {
+		parts[i] = html.EscapeString(parts[i])
+	}
+	_, _ = strings.NewReplacer(parts...).WriteString(w, string(p.refused)) // who has gone needs no answer
 }

@@ -19,21 +19,21 @@ const (
 // within ten minutes of now. It signs nobody in.
 func OperatorCode(key []byte, now time.Time) string { return LoginCode(key, operatorMark, now) }
 
-// operatorTokens lists the tokens of a person, or ends one of anybody's.
-func (a *Adapter) operatorTokens(w http.ResponseWriter, r *http.Request) {
-	v, now := a.visitor(r), a.now()
-	if a.foreign(r) {
-		failForeign(w, a.pageOrigin(r))
+// operate lists the tokens of a person, or ends one of anybody's.
+func (ts *tokens) operate(w http.ResponseWriter, r *http.Request) {
+	v, now := ts.visitors.visitor(r), ts.now()
+	if ts.guard.foreign(r) {
+		failForeign(w, ts.guard.pageOrigin(r))
 		return
 	}
 	code, _ := strings.CutPrefix(r.Header.Get("Authorization"), operatorAuth)
-	user, nonce, expires, err := readCode(a.key, code, now)
+	user, nonce, expires, err := readCode(ts.key, code, now)
 	if err != nil || user != operatorMark {
-		if !a.logins.allow(neighbourhood(v.address)) {
+		if !ts.visitors.loginsByAddr.allow(neighbourhood(v.address)) {
 			failPace(w, time.Minute, sayTooManyTries)
 			return
 		}
-		a.recordRefusal(r.Context(), v, "", byOperator, "no valid code")
+		ts.visitors.recordRefusal(r.Context(), v, "", byOperator, "no valid code")
 		fail(w, http.StatusForbidden, sayBadCode)
 		return
 	}
@@ -46,7 +46,7 @@ func (a *Adapter) operatorTokens(w http.ResponseWriter, r *http.Request) {
 	}
 	out, used := []shownToken{}, false
 	var ended []string
-	err = a.db.Update(r.Context(), func(tx store.Tx) error {
+	err = ts.db.Update(r.Context(), func(tx store.Tx) error {
 		out, ended = out[:0], nil
 		key := codeKey(nonce)
 		if _, used = tx.Get(key); used {
@@ -54,7 +54,7 @@ func (a *Adapter) operatorTokens(w http.ResponseWriter, r *http.Request) {
 		}
 		store.Save(tx, key, codeRow{Expires: expires.UTC()})
 		if body.End != "" {
-			ended = a.endTokens(tx, v, "", byOperator, func(_ []byte, row tokenRow) bool { return row.ID == body.End })
+			ended = ts.end(tx, v, "", byOperator, func(_ []byte, row tokenRow) bool { return row.ID == body.End })
 			return nil
 		}
 		_, rows := tokensOf(tx, strings.TrimPrefix(body.Of, scheme+":"))
@@ -69,15 +69,13 @@ func (a *Adapter) operatorTokens(w http.ResponseWriter, r *http.Request) {
 	})
 	switch {
 	case err != nil:
-		a.failStore(r.Context(), w, err)
+		ts.failStore(r.Context(), w, err)
 	case used:
 		fail(w, http.StatusForbidden, sayCodeUsed)
 	case body.End != "" && len(ended) == 0:
 		fail(w, http.StatusNotFound, sayUnknownID)
 	default:
-		for _, key := range ended {
-			a.streams.end(key)
-		}
+		ts.streams.end(ended...)
 		answer(w, http.StatusOK, map[string]any{"tokens": out})
 	}
 }

@@ -50,7 +50,7 @@ type seating struct {
 
 // atTerminal is somebody in front of a terminal.
 type atTerminal struct {
-	a            *Adapter
+	*terminals
 	thread, pane string
 	name         string // of this place
 	user         string
@@ -61,17 +61,17 @@ type atTerminal struct {
 }
 
 // sit gives somebody a place at a terminal.
-func (a *Adapter) sit(thread, pane string, s session, may bool) *atTerminal {
+func (ts *terminals) sit(thread, pane string, s session, may bool) *atTerminal {
 	return &atTerminal{
-		a: a, thread: thread, pane: pane, name: short(digest("seat", secret())), user: s.user, may: may, here: a.hub.join(thread),
+		terminals: ts, thread: thread, pane: pane, name: short(digest("seat", secret())), user: s.user, may: may, here: ts.hub.join(thread),
 		refused: make(chan struct{}, 1), ahead: make(chan struct{}, typedAhead),
 	}
 }
 
 // note writes the row of this place as change makes it, and tells the others at the terminal.
 func (t *atTerminal) note(ctx context.Context, change func(*presentRow)) {
-	key, now, news := presentKey(t.thread, t.pane, t.name), t.a.now().UTC(), false
-	err := store.UpdateRelaxed(ctx, t.a.db, func(tx store.Tx) error {
+	key, now, news := presentKey(t.thread, t.pane, t.name), t.now().UTC(), false
+	err := store.UpdateRelaxed(ctx, t.db, func(tx store.Tx) error {
 		was, known := store.Load[presentRow](tx, key)
 		row := was
 		if change(&row); !known {
@@ -82,15 +82,15 @@ func (t *atTerminal) note(ctx context.Context, change func(*presentRow)) {
 		row.User, row.At = t.user, now
 		store.Save(tx, key, row)
 		if news {
-			t.a.tellOthers(tx, t.thread)
+			t.replicas.tellOthers(tx, t.thread)
 		}
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		t.a.log.WarnContext(ctx, "who watches a terminal could not be noted", "thread", threadID(t.thread), "error", err)
+		t.log.WarnContext(ctx, "who watches a terminal could not be noted", "thread", threadID(t.thread), "error", err)
 	}
 	if news {
-		t.a.hub.poke(t.thread)
+		t.hub.poke(t.thread)
 	}
 }
 
@@ -106,22 +106,22 @@ func (t *atTerminal) tidy(tx store.Tx) {
 	}
 }
 
-func (t *atTerminal) late(row presentRow) bool { return t.a.now().Sub(row.At) > 3*t.a.beat }
+func (t *atTerminal) late(row presentRow) bool { return t.now().Sub(row.At) > 3*t.door.streams.beat }
 
 // leave gives the place up.
 func (t *atTerminal) leave() {
-	t.a.hub.leave(t.thread, t.here)
+	t.hub.leave(t.thread, t.here)
 	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
 	defer cancel()
-	err := store.UpdateRelaxed(ctx, t.a.db, func(tx store.Tx) error {
+	err := store.UpdateRelaxed(ctx, t.db, func(tx store.Tx) error {
 		tx.Delete(presentKey(t.thread, t.pane, t.name))
-		t.a.tellOthers(tx, t.thread)
+		t.replicas.tellOthers(tx, t.thread)
 		return nil
 	})
 	if err != nil {
-		t.a.log.WarnContext(ctx, "who left a terminal could not be noted", "thread", threadID(t.thread), "error", err)
+		t.log.WarnContext(ctx, "who left a terminal could not be noted", "thread", threadID(t.thread), "error", err)
 	}
-	t.a.hub.poke(t.thread)
+	t.hub.poke(t.thread)
 }
 
 // read takes what the browser sends: binary frames are keys, text frames are
@@ -168,7 +168,7 @@ func (t *atTerminal) press(ctx context.Context, keys []byte) {
 	case <-ctx.Done():
 		return
 	}
-	t.a.panes.Press(ctx, threadID(t.thread), t.pane, userID(t.user), keys, func(err error) {
+	t.panes.Press(ctx, threadID(t.thread), t.pane, userID(t.user), keys, func(err error) {
 		<-t.ahead
 		if err != nil {
 			select {
@@ -182,8 +182,8 @@ func (t *atTerminal) press(ctx context.Context, keys []byte) {
 func (t *atTerminal) resize(ctx context.Context, width, height int) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	if err := t.a.panes.Resize(ctx, threadID(t.thread), t.pane, userID(t.user), width, height); err != nil {
-		t.a.log.InfoContext(ctx, "a terminal was not resized", "thread", threadID(t.thread), "error", err)
+	if err := t.panes.Resize(ctx, threadID(t.thread), t.pane, userID(t.user), width, height); err != nil {
+		t.log.InfoContext(ctx, "a terminal was not resized", "thread", threadID(t.thread), "error", err)
 		return
 	}
 	t.note(ctx, func(row *presentRow) { row.Width, row.Height = width, height })
@@ -193,14 +193,14 @@ func (t *atTerminal) resize(ctx context.Context, width, height int) {
 func (t *atTerminal) follow(ctx context.Context, conn *websocket.Conn) {
 	stay := func(*presentRow) {}
 	t.note(ctx, stay)
-	beat := time.NewTicker(t.a.beat)
+	beat := time.NewTicker(t.door.streams.beat)
 	defer beat.Stop()
 	told := ""
 	for {
-		_ = t.a.hub.fetch(t.here) // progress is shown elsewhere
+		_ = t.hub.fetch(t.here) // progress is shown elsewhere
 		now, err := t.seating(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, chat.ErrGone) {
-			t.a.log.InfoContext(ctx, "who has a terminal's keyboard is not known", "thread", threadID(t.thread), "error", err)
+			t.log.InfoContext(ctx, "who has a terminal's keyboard is not known", "thread", threadID(t.thread), "error", err)
 		}
 		if raw, bad := json.Marshal(now); err == nil && bad == nil && string(raw) != told {
 			told = string(raw)
@@ -230,11 +230,11 @@ func (t *atTerminal) follow(ctx context.Context, conn *websocket.Conn) {
 }
 
 func (t *atTerminal) seating(ctx context.Context) (s seating, err error) {
-	h, err := t.a.panes.Hands(ctx, threadID(t.thread), t.pane)
+	h, err := t.panes.Hands(ctx, threadID(t.thread), t.pane)
 	if err != nil {
 		return s, err
 	}
-	err = t.a.db.View(ctx, func(tx store.Tx) error {
+	err = t.db.View(ctx, func(tx store.Tx) error {
 		s = seating{Holder: h.Name, Mine: h.Holder == userID(t.user), Since: h.Since, Here: []string{}, Asks: []string{}}
 		from, to := store.Prefix(scheme, "present", t.thread, t.pane)
 		for k, raw := range tx.Scan(from, to) {

@@ -13,7 +13,7 @@ const (
 )
 
 // permission is one thing that roles allow or not. Each route of the API names the one
-// that it needs (see [Adapter.Handler]).
+// that it needs (see routes.go).
 type permission int
 
 const (
@@ -22,6 +22,7 @@ const (
 	mayDecide                   // presses of buttons
 	mayShare                    // links to watch a terminal
 	mayKeys                     // passkeys
+	mayLeave                    // what everybody may who is signed in, however often
 )
 
 // has tells whether a role allows something. A role that is not listed allows nothing.

@@ -256,17 +256,17 @@ func clipAround(line, term string) string {
 }
 
 // fillTexts makes the threads of earlier versions findable, once. It ends with ctx.
-func (a *Adapter) fillTexts(ctx context.Context) error {
+func fillTexts(ctx context.Context, db store.DB) error {
 	done := store.Key(scheme, "texts")
 	var all bool
-	if err := a.db.View(ctx, func(tx store.Tx) error { _, all = store.Load[bool](tx, done); return nil }); err != nil || all {
+	if err := db.View(ctx, func(tx store.Tx) error { _, all = store.Load[bool](tx, done); return nil }); err != nil || all {
 		return err
 	}
 	for _, list := range []string{"recent", "archived"} {
 		var place cursor
 		for more := true; more; {
 			var ids []string
-			err := a.db.View(ctx, func(tx store.Tx) error {
+			err := db.View(ctx, func(tx store.Tx) error {
 				ids, more = ids[:0], false
 				looked := 0
 				for id, t := range listFrom(tx, list, place) {
@@ -285,13 +285,13 @@ func (a *Adapter) fillTexts(ctx context.Context) error {
 				return err
 			}
 			for _, id := range ids {
-				if err := store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error { fillText(tx, id); return nil }); err != nil {
+				if err := store.UpdateRelaxed(ctx, db, func(tx store.Tx) error { fillText(tx, id); return nil }); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error { store.Save(tx, done, true); return nil })
+	return store.UpdateRelaxed(ctx, db, func(tx store.Tx) error { store.Save(tx, done, true); return nil })
 }
 
 const (

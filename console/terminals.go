@@ -6,25 +6,29 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"countersign/adapters/chat"
-	"countersign/store"
 )
 
-func (a *Adapter) listPanes(w http.ResponseWriter, r *http.Request, _ session) {
-	id, ok := a.openThread(w, r, r.PathValue("id"))
-	if !ok {
-		return
-	}
+// terminals shows the terminals of threads.
+type terminals struct {
+	ground
+	door     *door
+	intake   *intake
+	hub      *hub
+	replicas *replicas
+	panes    Panes // nil: there are none
+}
+
+func (ts *terminals) list(w http.ResponseWriter, r *http.Request, _ session, id string) {
 	panes := []Pane{}
-	if a.panes != nil {
-		found, err := a.panes.Panes(r.Context(), threadID(id))
+	if ts.panes != nil {
+		found, err := ts.panes.Panes(r.Context(), threadID(id))
 		if err != nil && !errors.Is(err, chat.ErrGone) {
-			a.failPanes(r.Context(), w, id, err)
+			ts.failPanes(r.Context(), w, id, err)
 			return
 		}
 		panes = append(panes, found...)
@@ -32,56 +36,40 @@ func (a *Adapter) listPanes(w http.ResponseWriter, r *http.Request, _ session) {
 	answer(w, http.StatusOK, map[string]any{"panes": panes})
 }
 
-func (a *Adapter) failPanes(ctx context.Context, w http.ResponseWriter, id string, err error) {
-	a.log.WarnContext(ctx, "panes cannot be listed", "thread", threadID(id), "error", err)
+func (ts *terminals) failPanes(ctx context.Context, w http.ResponseWriter, id string, err error) {
+	ts.log.WarnContext(ctx, "panes cannot be listed", "thread", threadID(id), "error", err)
 	fail(w, http.StatusServiceUnavailable, sayTerminalsUnread)
-}
-
-// openThread answers the request itself when it returns false.
-func (a *Adapter) openThread(w http.ResponseWriter, r *http.Request, name string) (id string, ok bool) {
-	id = strings.TrimPrefix(name, scheme+":")
-	if validID(id) {
-		err := a.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
-		if err != nil {
-			a.failStore(r.Context(), w, err)
-			return "", false
-		}
-	}
-	if !ok {
-		failThread(w)
-	}
-	return id, ok
 }
 
 // live shows one pane over a WebSocket: binary frames, the snapshot first, then
 // the bytes as they come. With size=1 in the query a text frame comes before
 // them, {"width":..,"height":..}; with hands=1 others say who has the keyboard (see [seating]).
 // What the person with the keyboard sends in binary frames is typed.
-func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
-	if !s.program && !a.ownPage(r) {
-		fail(w, http.StatusForbidden, sayNotOwnPage(a.pageOrigin(r)))
+func (ts *terminals) live(w http.ResponseWriter, r *http.Request, s session) {
+	if !s.program && !ts.door.guard.ownPage(r) {
+		fail(w, http.StatusForbidden, sayNotOwnPage(ts.door.guard.pageOrigin(r)))
 		return
 	}
-	id, ok := a.openThread(w, r, r.URL.Query().Get("thread"))
+	id, ok := ts.openThread(w, r, r.URL.Query().Get("thread"))
 	if !ok {
 		return
 	}
-	cut, leave, ok := a.sessionStream(w, r, s)
+	cut, leave, ok := ts.door.sessionStream(w, r, s)
 	if !ok {
 		return
 	}
 	defer leave()
 	may := s.may(mayWrite)
 	alive := func(ctx context.Context) (bool, error) {
-		now, ok, err := a.session(ctx, r)
+		now, ok, err := ts.door.session(ctx, r)
 		return ok && now.may(mayWrite) == may, err
 	}
 	who := audience{alive: alive, cut: cut, gone: "signed out"}
-	if a.panes != nil {
-		who.seat = a.sit(id, r.PathValue("id"), s, may)
+	if ts.panes != nil {
+		who.seat = ts.sit(id, r.PathValue("id"), s, may)
 		defer who.seat.leave()
 	}
-	a.show(w, r, id, r.PathValue("id"), &websocket.AcceptOptions{Subprotocols: []string{consoleProtocol}}, who)
+	ts.show(w, r, id, r.PathValue("id"), &websocket.AcceptOptions{Subprotocols: []string{consoleProtocol}}, who)
 }
 
 // audience is whoever watches a terminal, and for how long they may.
@@ -94,22 +82,22 @@ type audience struct {
 }
 
 // show accepts the WebSocket and relays the pane to it.
-func (a *Adapter) show(w http.ResponseWriter, r *http.Request, id, pane string, how *websocket.AcceptOptions, who audience) {
+func (ts *terminals) show(w http.ResponseWriter, r *http.Request, id, pane string, how *websocket.AcceptOptions, who audience) {
 	select {
-	case <-a.stopping():
+	case <-ts.intake.stopping():
 		fail(w, http.StatusServiceUnavailable, sayStopping)
 		return
 	default:
 	}
-	if a.panes == nil {
+	if ts.panes == nil {
 		fail(w, http.StatusNotFound, sayNoTerminals)
 		return
 	}
 	ctx, leave := context.WithCancel(r.Context())
 	defer leave()
-	screen, err := a.panes.Watch(ctx, threadID(id), pane)
+	screen, err := ts.panes.Watch(ctx, threadID(id), pane)
 	if err != nil {
-		a.log.WarnContext(ctx, "a pane cannot be watched", "thread", threadID(id), "error", err)
+		ts.log.WarnContext(ctx, "a pane cannot be watched", "thread", threadID(id), "error", err)
 		status, sentence := http.StatusServiceUnavailable, sayTerminalUnread
 		if errors.Is(err, chat.ErrGone) {
 			status, sentence = http.StatusNotFound, sayTerminalGone
@@ -131,7 +119,7 @@ func (a *Adapter) show(w http.ResponseWriter, r *http.Request, id, pane string, 
 	} else {
 		go swallow(reading, gone, conn)
 	}
-	code, reason := a.relay(reading, r, conn, screen, who)
+	code, reason := ts.relay(reading, r, conn, screen, who)
 	leave()
 	_ = conn.Close(code, reason) // a browser that has left needs no goodbye
 }
@@ -153,11 +141,11 @@ func swallow(ctx context.Context, gone context.CancelFunc, conn *websocket.Conn)
 	}
 }
 
-func (a *Adapter) relay(ctx context.Context, r *http.Request, conn *websocket.Conn, s Screen, who audience) (websocket.StatusCode, string) {
-	stop := a.stopping()
-	beat := time.NewTicker(a.beat)
+func (ts *terminals) relay(ctx context.Context, r *http.Request, conn *websocket.Conn, s Screen, who audience) (websocket.StatusCode, string) {
+	stop := ts.intake.stopping()
+	beat := time.NewTicker(ts.door.streams.beat)
 	defer beat.Stop()
-	bell := a.bell.next()
+	bell := ts.door.streams.wakeups.next()
 	if r.URL.Query().Get("size") == "1" && tell(ctx, conn, map[string]int{"width": s.Width, "height": s.Height}) != nil {
 		return websocket.StatusGoingAway, ""
 	}
@@ -177,7 +165,7 @@ func (a *Adapter) relay(ctx context.Context, r *http.Request, conn *websocket.Co
 				return websocket.StatusGoingAway, ""
 			}
 		case <-bell:
-			bell = a.bell.next()
+			bell = ts.door.streams.wakeups.next()
 			if ok, err := who.alive(ctx); err != nil || !ok {
 				return websocket.StatusPolicyViolation, who.gone
 			}
@@ -219,4 +207,47 @@ func ping(ctx context.Context, conn *websocket.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	return conn.Ping(ctx)
+}
+
+// Panes shows the terminals that belong to a thread, and lets the person type who has a
+// terminal's keyboard. Its methods are safe for concurrent use.
+type Panes interface {
+	// Panes lists them, in a stable order.
+	Panes(ctx context.Context, thread chat.ThreadID) ([]Pane, error)
+	// Watch follows one of them until ctx is done. It refuses a pane that does
+	// not belong to thread; it wraps [chat.ErrGone] when there is no such pane.
+	Watch(ctx context.Context, thread chat.ThreadID, pane string) (Screen, error)
+	// Hands tells who has the keyboard of one of them.
+	Hands(ctx context.Context, thread chat.ThreadID, pane string) (Hands, error)
+	// Press types what a person presses who has the keyboard, in the order of the calls. It
+	// does not wait: done gets the result, from any goroutine.
+	Press(ctx context.Context, thread chat.ThreadID, pane string, by chat.UserID, keys []byte, done func(error))
+	// Resize gives the terminal the size in which the person with the keyboard reads it.
+	Resize(ctx context.Context, thread chat.ThreadID, pane string, by chat.UserID, width, height int) error
+}
+
+// Hands is who has the keyboard of a terminal.
+type Hands struct {
+	Holder chat.UserID // "" is the bot
+	Name   string      // for people
+	Since  time.Time
+}
+
+// Pane is one terminal of a thread.
+type Pane struct {
+	ID      string `json:"id"`      // opaque, for Watch
+	Session string `json:"session"` // the tmux session's name
+	Name    string `json:"name"`    // what the pane is called in its session
+	Attach  string `json:"attach"`  // the command line that attaches to it from a shell; may be empty
+	State   string `json:"state"`   // one word: idle, running, ...
+	// Keyboard is what people say after "take" and "give" to mean this one.
+	Keyboard string `json:"keyboard"`
+}
+
+// Screen is a terminal being watched.
+type Screen struct {
+	Snapshot []byte        // what it shows now, with escape sequences
+	Live     <-chan []byte // what it writes from now on; closed when the pane ends
+	Width    int           // columns; 0 when unknown
+	Height   int           // rows; 0 when unknown
 }

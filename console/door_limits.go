@@ -1,8 +1,6 @@
 package console
 
 import (
-	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -100,6 +98,8 @@ func (b *buckets) allow(key string) bool {
 // and cut.
 type streams struct {
 	each, all int
+	beat      time.Duration // how often one shows that it lives
+	wakeups   *wakeups
 
 	mu  sync.Mutex
 	sum int
@@ -113,7 +113,7 @@ type owner struct {
 }
 
 func newStreams(each, all int) *streams {
-	return &streams{each: each, all: all, by: map[string]*owner{}}
+	return &streams{each: each, all: all, beat: 15 * time.Second, wakeups: newWakeups(), by: map[string]*owner{}}
 }
 
 // open counts one more stream until leave is called; cut is closed when it has to
@@ -142,46 +142,14 @@ func (s *streams) open(key string) (cut <-chan struct{}, leave func(), ok bool) 
 	}), true
 }
 
-// end cuts all streams of one owner.
-func (s *streams) end(key string) {
+// end cuts all streams of some owners.
+func (s *streams) end(keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.by[key]; o != nil {
-		close(o.cut)
-		delete(s.by, key)
+	for _, key := range keys {
+		if o := s.by[key]; o != nil {
+			close(o.cut)
+			delete(s.by, key)
+		}
 	}
-}
-
-// failPace tells somebody to wait.
-func failPace(w http.ResponseWriter, wait time.Duration, sentence string) {
-	w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
-	fail(w, http.StatusTooManyRequests, sentence)
-}
-
-// sessionStream is stream for a session, which may have ended since it was looked up.
-func (a *Adapter) sessionStream(w http.ResponseWriter, r *http.Request, s session) (cut <-chan struct{}, leave func(), ok bool) {
-	cut, leave, ok = a.stream(w, s.id)
-	if !ok {
-		return nil, nil, false
-	}
-	_, ok, err := a.session(r.Context(), r)
-	switch {
-	case err != nil:
-		a.failStore(r.Context(), w, err)
-	case !ok:
-		fail(w, http.StatusUnauthorized, saySessionOver)
-	default:
-		return cut, leave, true
-	}
-	leave()
-	return nil, nil, false
-}
-
-// stream counts a stream, and answers the request itself when there are too many.
-func (a *Adapter) stream(w http.ResponseWriter, key string) (cut <-chan struct{}, leave func(), ok bool) {
-	cut, leave, ok = a.streams.open(key)
-	if !ok {
-		failPace(w, 10*time.Second, sayTooManyOpen)
-	}
-	return cut, leave, ok
 }

@@ -78,15 +78,15 @@ func pendingParts(key []byte) (id string, seq uint64, err error) {
 
 // claim makes a pending message this replica's, if nothing happened to it since it
 // was read.
-func (a *Adapter) claim(ctx context.Context, p held) (row messageRow, ok bool, err error) {
-	err = a.db.Update(ctx, func(tx store.Tx) error {
+func (b *inbox) claim(ctx context.Context, p held) (row messageRow, ok bool, err error) {
+	err = b.db.Update(ctx, func(tx store.Tx) error {
 		raw, there := tx.Get(p.key())
 		row, ok = store.Load[messageRow](tx, messageKey(p.thread, p.seq))
 		switch same := there && bytes.Equal(raw, p.holder); {
 		case !same:
 			ok = false
 		case ok:
-			store.Save(tx, p.key(), holder{a.name, holderOf(raw).Beat + 1})
+			store.Save(tx, p.key(), holder{b.replicas.name, holderOf(raw).Beat + 1})
 		default:
 			tx.Delete(p.key()) // of no message
 		}
@@ -97,8 +97,8 @@ func (a *Adapter) claim(ctx context.Context, p held) (row messageRow, ok bool, e
 
 // keepUp raises the counter of a pending message while this replica has it, until
 // the returned function is called, which waits for the last time.
-func (a *Adapter) keepUp(ctx context.Context, thread string, seq uint64) (stop func()) {
-	if !a.shared {
+func (b *inbox) keepUp(ctx context.Context, thread string, seq uint64) (stop func()) {
+	if !b.replicas.shared {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -113,15 +113,15 @@ func (a *Adapter) keepUp(ctx context.Context, thread string, seq uint64) (stop f
 			case <-ctx.Done():
 				return
 			}
-			err := a.db.Update(ctx, func(tx store.Tx) error {
+			err := b.db.Update(ctx, func(tx store.Tx) error {
 				raw, _ := tx.Get(pendingKey(thread, seq))
-				if h := holderOf(raw); h.By == a.name {
+				if h := holderOf(raw); h.By == b.replicas.name {
 					store.Save(tx, pendingKey(thread, seq), holder{h.By, h.Beat + 1})
 				}
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
-				a.log.WarnContext(ctx, "a pending message may go to another replica", "thread", threadID(thread), "error", err)
+				b.log.WarnContext(ctx, "a pending message may go to another replica", "thread", threadID(thread), "error", err)
 			}
 		}
 	}()
@@ -133,26 +133,26 @@ func (a *Adapter) keepUp(ctx context.Context, thread string, seq uint64) (stop f
 
 // handOne gives h a message that was claimed, or that nobody else can have, and
 // shows it. The bot knows those that it has already by their event ids.
-func (a *Adapter) handOne(ctx context.Context, h chat.Handler, p held, row messageRow) error {
-	stop := a.keepUp(ctx, p.thread, p.seq)
+func (b *inbox) handOne(ctx context.Context, h chat.Handler, p held, row messageRow) error {
+	stop := b.keepUp(ctx, p.thread, p.seq)
 	defer stop()
 	in := incoming{user: row.From.Name, groups: row.Groups, thread: p.thread, client: row.Key, text: row.Text, token: row.Token}
 	if err := h.Deliver(ctx, in.event(row.At, p.seq)); err != nil {
 		// It stays pending for the next try, or for the person's own.
-		a.log.WarnContext(ctx, "a pending message was not accepted", "thread", threadID(p.thread), "error", err)
+		b.log.WarnContext(ctx, "a pending message was not accepted", "thread", threadID(p.thread), "error", err)
 		return errRefused
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	return a.reveal(ctx, p.thread, p.seq)
+	return b.reveal(ctx, p.thread, p.seq)
 }
 
 // handOver gives h all that is pending: what a crash left, for a console that is
 // alone.
-func (a *Adapter) handOver(ctx context.Context, h chat.Handler) error {
+func (b *inbox) handOver(ctx context.Context, h chat.Handler) error {
 	var all []held
 	rows := map[string]messageRow{}
-	err := a.db.View(ctx, func(tx store.Tx) (err error) {
+	err := b.db.View(ctx, func(tx store.Tx) (err error) {
 		from, to := store.Prefix(scheme, "pending")
 		if all, err = pendingIn(tx, from, to); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (a *Adapter) handOver(ctx context.Context, h chat.Handler) error {
 		if !ok {
 			continue
 		}
-		if err := a.handOne(ctx, h, p, row); err != nil && !errors.Is(err, errRefused) {
+		if err := b.handOne(ctx, h, p, row); err != nil && !errors.Is(err, errRefused) {
 			return err
 		}
 	}
@@ -180,9 +180,9 @@ func (a *Adapter) handOver(ctx context.Context, h chat.Handler) error {
 }
 
 // adopt hands over what replicas that are dead left pending.
-func (a *Adapter) adopt(ctx context.Context, h chat.Handler) error {
+func (b *inbox) adopt(ctx context.Context, h chat.Handler) error {
 	var all []held
-	err := a.db.View(ctx, func(tx store.Tx) (err error) {
+	err := b.db.View(ctx, func(tx store.Tx) (err error) {
 		from, to := store.Prefix(scheme, "pending")
 		all, err = pendingIn(tx, from, to)
 		return err
@@ -190,15 +190,15 @@ func (a *Adapter) adopt(ctx context.Context, h chat.Handler) error {
 	if err != nil {
 		return err
 	}
-	a.sights.keep(all)
+	b.lastSeen.keep(all)
 	wait := "" // the thread whose next one has to wait
 	for _, p := range all {
 		// Each is looked at, so that all of a dead replica are known to be its at once.
-		still := a.sights.still(p, time.Now())
+		still := b.lastSeen.still(p, time.Now())
 		switch {
 		case p.thread == wait:
-		case !still && a.sights.hopeless(p, time.Now()): // another replica tries it again
-		case !still || !a.adoptOne(ctx, h, p):
+		case !still && b.lastSeen.hopeless(p, time.Now()): // another replica tries it again
+		case !still || !b.adoptOne(ctx, h, p):
 			wait = p.thread
 		}
 	}
@@ -207,8 +207,8 @@ func (a *Adapter) adopt(ctx context.Context, h chat.Handler) error {
 
 // adoptOne hands over one message. It returns false when those after it in its
 // thread have to wait.
-func (a *Adapter) adoptOne(ctx context.Context, h chat.Handler, p held) bool {
-	turn := a.turns[stripe(p.thread, len(a.turns))]
+func (b *inbox) adoptOne(ctx context.Context, h chat.Handler, p held) bool {
+	turn := b.turns[stripe(p.thread, len(b.turns))]
 	select {
 	case turn <- struct{}{}:
 		defer func() { <-turn }()
@@ -217,14 +217,14 @@ func (a *Adapter) adoptOne(ctx context.Context, h chat.Handler, p held) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	row, ok, err := a.claim(ctx, p)
+	row, ok, err := b.claim(ctx, p)
 	if err != nil || !ok {
 		return false
 	}
-	a.log.InfoContext(ctx, "a message that another replica left is handed over", "thread", threadID(p.thread))
-	if err := a.handOne(ctx, h, p, row); err != nil {
-		a.sights.failed(p, time.Now())
-		return a.sights.hopeless(p, time.Now())
+	b.log.InfoContext(ctx, "a message that another replica left is handed over", "thread", threadID(p.thread))
+	if err := b.handOne(ctx, h, p, row); err != nil {
+		b.lastSeen.failed(p, time.Now())
+		return b.lastSeen.hopeless(p, time.Now())
 	}
 	return true
 }
@@ -232,10 +232,10 @@ func (a *Adapter) adoptOne(ctx context.Context, h chat.Handler, p held) bool {
 // inTurn waits until a pending message is this replica's and the first of its
 // thread; what dead replicas left before it, it hands over. gone means that another
 // replica has settled the message. The caller has the thread's turn here.
-func (a *Adapter) inTurn(ctx context.Context, h chat.Handler, thread string, seq uint64) (gone bool, err error) {
+func (b *inbox) inTurn(ctx context.Context, h chat.Handler, thread string, seq uint64) (gone bool, err error) {
 	for pause := leastPause; ; pause = min(2*pause, mostPause) {
 		var ahead []held
-		err := a.db.View(ctx, func(tx store.Tx) (err error) {
+		err := b.db.View(ctx, func(tx store.Tx) (err error) {
 			from, _ := store.Prefix(scheme, "pending", thread)
 			ahead, err = pendingIn(tx, from, pendingKey(thread, seq+1))
 			return err
@@ -246,18 +246,18 @@ func (a *Adapter) inTurn(ctx context.Context, h chat.Handler, thread string, seq
 		if n := len(ahead); n == 0 || ahead[n-1].seq != seq {
 			return true, nil
 		}
-		for ahead[0].seq != seq && a.sights.hopeless(ahead[0], time.Now()) {
+		for ahead[0].seq != seq && b.lastSeen.hopeless(ahead[0], time.Now()) {
 			ahead = ahead[1:]
 		}
 		p := ahead[0]
 		// What this replica has and does not work on, because the caller has the turn,
 		// waits for nobody.
-		mine := holderOf(p.holder).By == a.name
-		switch still := a.sights.still(p, time.Now()); {
+		mine := holderOf(p.holder).By == b.replicas.name
+		switch still := b.lastSeen.still(p, time.Now()); {
 		case mine && p.seq == seq:
 			return false, nil
 		case mine || still:
-			row, ok, err := a.claim(ctx, p)
+			row, ok, err := b.claim(ctx, p)
 			switch {
 			case err != nil:
 				return false, err
@@ -265,8 +265,8 @@ func (a *Adapter) inTurn(ctx context.Context, h chat.Handler, thread string, seq
 			case p.seq == seq:
 				return false, nil
 			default:
-				if err := a.handOne(ctx, h, p, row); err != nil {
-					a.sights.failed(p, time.Now())
+				if err := b.handOne(ctx, h, p, row); err != nil {
+					b.lastSeen.failed(p, time.Now())
 					return false, err
 				}
 			}
@@ -283,8 +283,8 @@ func (a *Adapter) inTurn(ctx context.Context, h chat.Handler, thread string, seq
 	}
 }
 
-// sights are what this replica saw of pending messages. It is safe for concurrent use.
-type sights struct {
+// lastSeen is what this replica saw of pending messages. It is safe for concurrent use.
+type lastSeen struct {
 	mu sync.Mutex
 	by map[string]*sight // by the row's key
 }
@@ -296,11 +296,11 @@ type sight struct {
 	failed time.Time // when the bot first refused the message here; zero: it did not
 }
 
-func newSights() *sights { return &sights{by: map[string]*sight{}} }
+func newLastSeen() *lastSeen { return &lastSeen{by: map[string]*sight{}} }
 
 // still tells whether the replica that a message belongs to is dead, after another
 // look at it.
-func (s *sights) still(p held, now time.Time) bool {
+func (s *lastSeen) still(p held, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.of(p)
@@ -312,7 +312,7 @@ func (s *sights) still(p held, now time.Time) bool {
 }
 
 // failed notes that the bot refused a message of somebody else.
-func (s *sights) failed(p held, now time.Time) {
+func (s *lastSeen) failed(p held, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x := s.of(p); x.failed.IsZero() {
@@ -322,7 +322,7 @@ func (s *sights) failed(p held, now time.Time) {
 
 // hopeless tells that a message was refused for so long that those after it need
 // not wait any more.
-func (s *sights) hopeless(p held, now time.Time) bool {
+func (s *lastSeen) hopeless(p held, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.by[string(p.key())]
@@ -330,7 +330,7 @@ func (s *sights) hopeless(p held, now time.Time) bool {
 }
 
 // keep forgets all but these.
-func (s *sights) keep(all []held) {
+func (s *lastSeen) keep(all []held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.by
@@ -343,7 +343,7 @@ func (s *sights) keep(all []held) {
 }
 
 // of is called with mu held.
-func (s *sights) of(p held) *sight {
+func (s *lastSeen) of(p held) *sight {
 	k := string(p.key())
 	if s.by[k] == nil {
 		s.by[k] = &sight{}

@@ -55,9 +55,21 @@ type Identities interface {
 	Issuer() string
 }
 
+// identities lets in who has a token that others have signed.
+type identities struct {
+	ground
+	identities Identities // nil: there are none
+	guard      *guard
+	visitors   *visitors
+	names      *names
+	tokens     *tokens
+	users      func(string, []string) Role
+	title      string
+}
+
 // exchange gives a job a token of ours for the one of its provider.
-func (a *Adapter) exchange(w http.ResponseWriter, r *http.Request) {
-	v := a.visitor(r)
+func (x *identities) exchange(w http.ResponseWriter, r *http.Request) {
+	v := x.visitors.visitor(r)
 	var body struct {
 		Token string `json:"token"`
 	}
@@ -68,24 +80,24 @@ func (a *Adapter) exchange(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, sayNoIdentity)
 		return
 	}
-	job, err := a.identities.Job(r.Context(), body.Token)
-	if err != nil && !a.logins.allow(neighbourhood(v.address)) { // who fails must not keep others of this address out
+	job, err := x.identities.Job(r.Context(), body.Token)
+	if err != nil && !x.visitors.loginsByAddr.allow(neighbourhood(v.address)) { // who fails must not keep others of this address out
 		failPace(w, time.Minute, sayTooManyTries)
 		return
 	}
 	if err != nil {
-		a.recordRefusal(r.Context(), v, "", byIdentity, err.Error())
+		x.visitors.recordRefusal(r.Context(), v, "", byIdentity, err.Error())
 		fail(w, http.StatusForbidden, err.Error())
 		return
 	}
-	if !a.users(job.User, nil).has(mayWrite) {
-		a.recordRefusal(r.Context(), v, job.User, byIdentity, "this name may not sign in")
+	if !x.users(job.User, nil).has(mayWrite) {
+		x.visitors.recordRefusal(r.Context(), v, job.User, byIdentity, "this name may not sign in")
 		fail(w, http.StatusForbidden, sayNotInvited)
 		return
 	}
 	name := strings.TrimSpace(job.Program + " " + job.Repository)
 	name = strings.ToValidUTF8(name[:min(len(name), maxTokenName)], "") // the cut may go through a character
-	a.giveToken(w, r, byIdentity, jobTokenLife, maxJobTokens, tokenRow{User: job.User, Name: name, Scope: scopeAsk, Job: &job})
+	x.tokens.give(w, r, byIdentity, jobTokenLife, maxJobTokens, tokenRow{User: job.User, Name: name, Scope: scopeAsk, Job: &job})
 }
 
 // forPrograms reports whether a token that can only ask may make a request.
@@ -94,47 +106,47 @@ func forPrograms(r *http.Request) bool {
 	return p == "/api/calls" || strings.HasPrefix(p, "/api/calls/") || p == "/api/tools" || p == "/api/me" || p == "/api/tokens" || strings.HasPrefix(p, "/api/tokens/") || p == "/api/lists/targets"
 }
 
-// bearerSession is who a request with an access token of an identity provider comes from, by the same rules as
+// session is who a request with an access token of an identity provider comes from, by the same rules as
 // a sign-in.
-func (a *Adapter) bearerSession(ctx context.Context, v visitor, token string) (session, bool, error) {
-	p, err := a.identities.Person(ctx, token)
+func (x *identities) session(ctx context.Context, v visitor, token string) (session, bool, error) {
+	p, err := x.identities.Person(ctx, token)
 	if errors.Is(err, ErrNoKeys) {
 		return session{}, false, err
 	}
 	var name string
 	if err == nil {
 		var failed error
-		if name, failed = a.admit(ctx, p); failed != nil && !errors.As(failed, new(nameError)) && !errors.Is(failed, errUnknown) {
+		if name, failed = x.admit(ctx, p); failed != nil && !errors.As(failed, new(nameError)) && !errors.Is(failed, errUnknown) {
 			return session{}, false, failed
 		}
 		err = failed
 	}
 	if err != nil {
-		if a.logins.allow(neighbourhood(v.address)) { // for the record; an agent needs its answer however often it asks
-			a.recordRefusal(ctx, v, "", byIdentity, err.Error())
+		if x.visitors.loginsByAddr.allow(neighbourhood(v.address)) { // for the record; an agent needs its answer however often it asks
+			x.visitors.recordRefusal(ctx, v, "", byIdentity, err.Error())
 		}
 		return session{}, false, nil
 	}
 	who := "oauth:" + short(digest("oauth", p.Subject+" "+p.Client))
 	s := session{
-		user: name, groups: p.Groups, role: a.users(name, slices.Clone(p.Groups)), how: byIdentity, begun: a.now(), vouched: a.now(), id: "identity:" + name, program: true,
-		scope: scopeAsk, called: cmp.Or(p.Client, "OAuth"), source: who, own: who,
+		user: name, groups: p.Groups, role: x.users(name, slices.Clone(p.Groups)), how: byIdentity, begun: x.now(), vouched: x.now(), id: "identity:" + name, program: true,
+		pass: pass{scope: scopeAsk, called: cmp.Or(p.Client, "OAuth"), source: who, own: who},
 	}
 	return s, s.may(mayRead), nil
 }
 
 // admit tells the name under which an account of the identity provider is let in. Tokens come with each
 // request, so what is known already isn't written again.
-func (a *Adapter) admit(ctx context.Context, p Person) (string, error) {
+func (x *identities) admit(ctx context.Context, p Person) (string, error) {
 	name, err := CleanName(p.Name)
 	if err != nil {
 		return "", nameError(sayHiddenName)
 	}
-	if !validName(name) || !a.users(name, slices.Clone(p.Groups)).has(mayRead) {
+	if !validName(name) || !x.users(name, slices.Clone(p.Groups)).has(mayRead) {
 		return "", errUnknown
 	}
-	who, now, known := accountOf(p.Subject), a.now(), false
-	err = a.db.View(ctx, func(tx store.Tx) error {
+	who, now, known := accountOf(p.Subject), x.now(), false
+	err = x.db.View(ctx, func(tx store.Tx) error {
 		row, ok := store.Load[nameRow](tx, accountKey(who))
 		look, _ := store.Load[nameRow](tx, nameKey(Skeleton(name)))
 		known = ok && row.Name == name && row.Said == p.Name && look.Issuer == who.Issuer && look.Subject == who.Subject && now.Sub(row.Seen) < tokenSighted
@@ -143,32 +155,24 @@ func (a *Adapter) admit(ctx context.Context, p Person) (string, error) {
 	if err != nil || known {
 		return name, err
 	}
-	return name, a.db.Update(ctx, func(tx store.Tx) error { return a.identify(tx, who, p.Name, name, now) })
+	return name, x.db.Update(ctx, func(tx store.Tx) error { return x.names.identify(tx, who, p.Name, name, now) })
 }
 
 // sentIdentity is an access token that came with a request and isn't of ours.
-func (a *Adapter) sentIdentity(r *http.Request) string {
+func (x *identities) sentIdentity(r *http.Request) string {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), bearer)
-	if !ok || a.identities == nil || strings.Count(token, ".") != 2 || len(token) > maxIdentity {
+	if !ok || x.identities == nil || strings.Count(token, ".") != 2 || len(token) > maxIdentity {
 		return ""
 	}
 	return token
 }
 
-// resourceMetadata says where agents get access tokens for the bot (RFC 9728).
-func (a *Adapter) resourceMetadata(w http.ResponseWriter, r *http.Request) {
+// metadata says where agents get access tokens for the bot (RFC 9728).
+func (x *identities) metadata(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{
-		"resource": a.pageOrigin(r) + "/mcp", "authorization_servers": []string{a.identities.Issuer()}, "bearer_methods_supported": []string{"header"}, "resource_name": a.title,
+		"resource": x.guard.pageOrigin(r) + "/mcp", "authorization_servers": []string{x.identities.Issuer()}, "bearer_methods_supported": []string{"header"}, "resource_name": x.title,
 	})
 }
 
 // MetadataPath is where [Adapter.Handler] says where agents get access tokens, if it knows.
 const MetadataPath = "/.well-known/oauth-protected-resource/mcp"
-
-// Metadata is the address of it as a request reaches the bot; "" is none.
-func (a *Adapter) Metadata(r *http.Request) string {
-	if a.identities == nil || a.identities.Issuer() == "" {
-		return ""
-	}
-	return a.pageOrigin(r) + MetadataPath
-}

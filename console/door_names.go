@@ -78,13 +78,19 @@ func accountKey(who account) []byte {
 	return store.Key(scheme, "account", digest("account", who.Issuer+" "+who.Subject))
 }
 
+// names gives each account of the identity provider one name, and each name to one account.
+type names struct {
+	names    func() []string // of the configuration
+	absolute time.Duration
+}
+
 // identify tells by which name an account is known here, in the transaction that lets
 // it in. said is what the provider calls it, name the clean form of that. One account
 // has one name at a time and one name belongs to one account, so that nobody votes twice.
-func (a *Adapter) identify(tx store.Tx, who account, said, name string, now time.Time) error {
+func (n *names) identify(tx store.Tx, who account, said, name string, now time.Time) error {
 	look := Skeleton(name)
 	imitates := nameError(fmt.Sprintf(sayNameLooksLike, visible.Code(said)))
-	for _, known := range a.names() {
+	for _, known := range n.names() {
 		// A name that only cleaning makes equal is not the one in the configuration.
 		if known, err := CleanName(known); err == nil && Skeleton(known) == look && (known != name || norm.NFC.String(said) != name) {
 			return imitates
@@ -97,7 +103,7 @@ func (a *Adapter) identify(tx store.Tx, who account, said, name string, now time
 	}
 	before, ok := store.Load[nameRow](tx, accountKey(who))
 	if ok && before.Name != name {
-		if now.Sub(before.Seen) < a.absolute+renameAfter {
+		if now.Sub(before.Seen) < n.absolute+renameAfter {
 			return nameError(fmt.Sprintf(sayNameChanged, before.Name, name))
 		}
 		if old, ok := store.Load[nameRow](tx, nameKey(Skeleton(before.Name))); ok && old.Subject == who.Subject {

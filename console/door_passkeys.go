@@ -70,13 +70,21 @@ type NewPasskey struct {
 	Known      []string `json:"known"` // ids of those that the person has
 }
 
-// failPasskey answers with why something about passkeys was not done.
-func (a *Adapter) failPasskey(w http.ResponseWriter, r *http.Request, err error) {
+// passkeys answers people about theirs.
+type passkeys struct {
+	ground
+	passkeys Passkeys // nil: there are none
+	sessions *sessions
+	title    string
+}
+
+// fail answers with why something about passkeys was not done.
+func (ps *passkeys) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if said, ok := errors.AsType[RefusalError](err); ok {
 		fail(w, http.StatusConflict, string(said))
 		return
 	}
-	a.failStore(r.Context(), w, err)
+	ps.failStore(r.Context(), w, err)
 }
 
 func shownPasskeys(list []Passkey) []Passkey {
@@ -88,26 +96,26 @@ func shownPasskeys(list []Passkey) []Passkey {
 	return out
 }
 
-func (a *Adapter) listPasskeys(w http.ResponseWriter, r *http.Request, s session) {
-	mine, waiting, err := a.passkeys.Passkeys(r.Context(), s.user, s.groups)
+func (ps *passkeys) list(w http.ResponseWriter, r *http.Request, s session) {
+	mine, waiting, err := ps.passkeys.Passkeys(r.Context(), s.user, s.groups)
 	if err != nil {
-		a.failPasskey(w, r, err)
+		ps.fail(w, r, err)
 		return
 	}
 	answer(w, http.StatusOK, map[string]any{"mine": shownPasskeys(mine), "waiting": shownPasskeys(waiting), "invited": s.invited})
 }
 
-func (a *Adapter) beginPasskey(w http.ResponseWriter, r *http.Request, s session) {
-	n, err := a.passkeys.BeginPasskey(r.Context(), s.user)
+func (ps *passkeys) begin(w http.ResponseWriter, r *http.Request, s session) {
+	n, err := ps.passkeys.BeginPasskey(r.Context(), s.user)
 	if err != nil {
-		a.failPasskey(w, r, err)
+		ps.fail(w, r, err)
 		return
 	}
-	n.Title = a.title
+	n.Title = ps.title
 	answer(w, http.StatusOK, n)
 }
 
-func (a *Adapter) addPasskey(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) add(w http.ResponseWriter, r *http.Request, s session) {
 	var body struct {
 		Name     string          `json:"name"`
 		Response json.RawMessage `json:"response"`
@@ -115,7 +123,7 @@ func (a *Adapter) addPasskey(w http.ResponseWriter, r *http.Request, s session) 
 	if !read(w, r, &body) {
 		return
 	}
-	k, err := a.passkeys.AddPasskey(r.Context(), s.user, body.Name, body.Response, func(tx store.Tx) bool {
+	k, err := ps.passkeys.AddPasskey(r.Context(), s.user, body.Name, body.Response, func(tx store.Tx) bool {
 		row, ok := store.Load[sessionRow](tx, []byte(s.id))
 		if !ok || !row.Invited {
 			return false
@@ -125,39 +133,39 @@ func (a *Adapter) addPasskey(w http.ResponseWriter, r *http.Request, s session) 
 		return true
 	})
 	if err != nil {
-		a.failPasskey(w, r, err)
+		ps.fail(w, r, err)
 		return
 	}
 	answer(w, http.StatusCreated, shownPasskeys([]Passkey{k})[0])
 }
 
-func (a *Adapter) askPasskey(w http.ResponseWriter, r *http.Request, s session) {
-	o, err := a.passkeys.AskPasskey(r.Context(), s.user, s.groups, r.PathValue("id"))
+func (ps *passkeys) ask(w http.ResponseWriter, r *http.Request, s session) {
+	o, err := ps.passkeys.AskPasskey(r.Context(), s.user, s.groups, r.PathValue("id"))
 	if err != nil {
-		a.failPasskey(w, r, err)
+		ps.fail(w, r, err)
 		return
 	}
 	answer(w, http.StatusOK, o)
 }
 
-func (a *Adapter) confirmPasskey(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) confirm(w http.ResponseWriter, r *http.Request, s session) {
 	var body chat.Signed
 	if !read(w, r, &body) {
 		return
 	}
-	k, err := a.passkeys.ConfirmPasskey(r.Context(), s.user, s.groups, body)
+	k, err := ps.passkeys.ConfirmPasskey(r.Context(), s.user, s.groups, body)
 	if err != nil {
-		a.failPasskey(w, r, err)
+		ps.fail(w, r, err)
 		return
 	}
 	answer(w, http.StatusOK, shownPasskeys([]Passkey{k})[0])
 }
 
-func (a *Adapter) endPasskey(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) end(w http.ResponseWriter, r *http.Request, s session) {
 	id := r.PathValue("id")
-	if err := a.passkeys.EndPasskey(r.Context(), s.user, id); err != nil {
-		a.failPasskey(w, r, err)
+	if err := ps.passkeys.EndPasskey(r.Context(), s.user, id); err != nil {
+		ps.fail(w, r, err)
 		return
 	}
-	a.endSessions(w, r, s, "their passkey was removed", func(_ []byte, row sessionRow) bool { return row.Passkey == id })
+	ps.sessions.end(w, r, s, "their passkey was removed", func(_ []byte, row sessionRow) bool { return row.Passkey == id })
 }

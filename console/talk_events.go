@@ -16,9 +16,18 @@ const (
 	writeTime = 20 * time.Second // to write one piece to a reader
 )
 
-// events streams a thread. The id of an event is the rev of its message, and a
+// events streams threads to pages.
+type events struct {
+	ground
+	door          *door
+	intake        *intake
+	hub           *hub
+	conversations *conversations
+}
+
+// serve streams a thread. The id of an event is the rev of its message, and a
 // reader that comes back names the last one it saw.
-func (a *Adapter) events(w http.ResponseWriter, r *http.Request, s session) {
+func (e *events) serve(w http.ResponseWriter, r *http.Request, s session) {
 	id, ok := pathThread(r)
 	if !ok {
 		failThread(w)
@@ -33,41 +42,41 @@ func (a *Adapter) events(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, sayBadAfter)
 		return
 	}
-	err = a.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
+	err = e.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		e.failStore(r.Context(), w, err)
 		return
 	}
 	if !ok {
 		failThread(w)
 		return
 	}
-	cut, leave, ok := a.sessionStream(w, r, s)
+	cut, leave, ok := e.door.sessionStream(w, r, s)
 	if !ok {
 		return
 	}
 	defer leave()
-	seat := a.hub.join(id)
-	defer a.hub.leave(id, seat)
+	seat := e.hub.join(id)
+	defer e.hub.leave(id, seat)
 	out := &sse{w: w, c: http.NewResponseController(w)}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies must not collect
 	if out.begin() != nil {
 		return
 	}
-	a.follow(r, out, id, rev, seat, cut)
+	e.follow(r, out, id, rev, seat, cut)
 }
 
 // follow writes until the reader leaves, the session ends or the bot stops.
-func (a *Adapter) follow(r *http.Request, out *sse, id string, rev uint64, s *seat, cut <-chan struct{}) {
-	ctx, stop := r.Context(), a.stopping()
-	beat := time.NewTicker(a.beat)
+func (e *events) follow(r *http.Request, out *sse, id string, rev uint64, s *seat, cut <-chan struct{}) {
+	ctx, stop := r.Context(), e.intake.stopping()
+	beat := time.NewTicker(e.door.streams.beat)
 	defer beat.Stop()
-	bell := a.bell.next()
+	bell := e.door.streams.wakeups.next()
 	for {
-		progress := a.hub.fetch(s) // before the messages that end it
+		progress := e.hub.fetch(s) // before the messages that end it
 		var err error
-		if rev, err = a.catchUp(ctx, out, id, rev); err != nil {
+		if rev, err = e.catchUp(ctx, out, id, rev); err != nil {
 			return
 		}
 		for _, p := range progress {
@@ -79,12 +88,12 @@ func (a *Adapter) follow(r *http.Request, out *sse, id string, rev uint64, s *se
 		select {
 		case <-s.poke:
 		case <-bell:
-			bell = a.bell.next()
-			if _, ok, err := a.session(ctx, r); err != nil || !ok {
+			bell = e.door.streams.wakeups.next()
+			if _, ok, err := e.door.session(ctx, r); err != nil || !ok {
 				return // signed out at another replica
 			}
 		case <-beat.C:
-			if _, ok, err := a.session(ctx, r); err != nil || !ok {
+			if _, ok, err := e.door.session(ctx, r); err != nil || !ok {
 				return // signed out elsewhere, or expired
 			}
 			out.comment()
@@ -99,15 +108,15 @@ func (a *Adapter) follow(r *http.Request, out *sse, id string, rev uint64, s *se
 }
 
 // catchUp writes what changed after rev.
-func (a *Adapter) catchUp(ctx context.Context, out *sse, id string, rev uint64) (uint64, error) {
+func (e *events) catchUp(ctx context.Context, out *sse, id string, rev uint64) (uint64, error) {
 	for {
 		var page []numbered
-		err := a.db.View(ctx, func(tx store.Tx) error { page = since(tx, id, rev, burst); return nil })
+		err := e.db.View(ctx, func(tx store.Tx) error { page = since(tx, id, rev, burst); return nil })
 		if err != nil {
 			return rev, err
 		}
 		for _, n := range page {
-			out.event("message", n.Rev, a.message(n))
+			out.event("message", n.Rev, e.conversations.message(n))
 			rev = n.Rev
 		}
 		if len(page) < burst {

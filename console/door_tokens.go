@@ -95,13 +95,26 @@ func sentToken(r *http.Request) string {
 	return token
 }
 
-// tokenSession is who a request with a token comes from. Whether that person may be here is asked
+// tokens are what programs come in with.
+type tokens struct {
+	ground
+	key        []byte
+	guard      *guard
+	visitors   *visitors
+	streams    *streams
+	users      func(string, []string) Role
+	identities Identities // nil: there are none
+	tell       func(store.Tx, string)
+	absolute   time.Duration
+}
+
+// session is who a request with a token comes from. Whether that person may be here is asked
 // at each request.
-func (a *Adapter) tokenSession(ctx context.Context, token string) (session, bool, error) {
+func (ts *tokens) session(ctx context.Context, token string) (session, bool, error) {
 	var row tokenRow
 	var ok bool
-	key, now := tokenKey(token), a.now()
-	err := a.db.View(ctx, func(tx store.Tx) error {
+	key, now := tokenKey(token), ts.now()
+	err := ts.db.View(ctx, func(tx store.Tx) error {
 		row, ok = store.Load[tokenRow](tx, key)
 		ok = ok && row.works(tx, now)
 		return nil
@@ -109,19 +122,19 @@ func (a *Adapter) tokenSession(ctx context.Context, token string) (session, bool
 	if err != nil || !ok {
 		return session{}, false, err
 	}
-	if row.Job != nil && row.Job.Rule != "" && (a.identities == nil || !a.identities.Stands(*row.Job)) {
+	if row.Job != nil && row.Job.Rule != "" && (ts.identities == nil || !ts.identities.Stands(*row.Job)) {
 		return session{}, false, nil
 	}
 	if row.Vouched.IsZero() {
 		row.Vouched = row.Begun
 	}
-	if now.Sub(row.Vouched) >= a.absolute { // as long as in a session
+	if now.Sub(row.Vouched) >= ts.absolute { // as long as in a session
 		row.Groups = nil
 	}
 	s := session{
-		user: row.User, groups: row.Groups, role: a.users(row.User, slices.Clone(row.Groups)), how: byToken, begun: row.Begun, id: string(key), vouched: row.Vouched,
-		source: row.source(key), own: row.own(),
-		program: true, scope: row.Scope, called: row.Name, bound: row.Program != "", job: row.Job, stale: now.Sub(row.Seen) >= tokenSighted,
+		user: row.User, groups: row.Groups, role: ts.users(row.User, slices.Clone(row.Groups)), how: byToken, begun: row.Begun, id: string(key), vouched: row.Vouched,
+		program: true, stale: now.Sub(row.Seen) >= tokenSighted,
+		pass: pass{scope: row.Scope, called: row.Name, bound: row.Program != "", job: row.Job, source: row.source(key), own: row.own()},
 	}
 	return s, s.may(mayRead), nil
 }
@@ -160,10 +173,10 @@ func vouch(tx store.Tx, user string, groups []string, now time.Time) {
 	}
 }
 
-// tokenSeen notes that a token was used.
-func (a *Adapter) tokenSeen(tx store.Tx, key []byte) {
+// seen notes that a token was used.
+func (ts *tokens) seen(tx store.Tx, key []byte) {
 	if row, ok := store.Load[tokenRow](tx, key); ok {
-		row.Seen = a.now().UTC()
+		row.Seen = ts.now().UTC()
 		store.Save(tx, key, row)
 	}
 }
@@ -207,28 +220,28 @@ func shownTokenOf(r tokenRow) shownToken {
 	return shownToken{ID: r.ID, Name: shownText(r.Name), Program: shownText(r.Program), Scope: r.Scope, Begun: r.Begun, Expires: r.Expires, Seen: r.Seen}
 }
 
-func (a *Adapter) listTokens(w http.ResponseWriter, r *http.Request, s session) {
+func (ts *tokens) list(w http.ResponseWriter, r *http.Request, s session) {
 	out := []shownToken{}
-	err := a.db.View(r.Context(), func(tx store.Tx) error {
+	err := ts.db.View(r.Context(), func(tx store.Tx) error {
 		out = out[:0]
 		keys, rows := tokensOf(tx, s.user)
 		for i, row := range rows {
-			if row.works(tx, a.now()) && (s.scope != scopeAsk || string(keys[i]) == s.id || string(row.Parent) == s.id) { // a program's own
+			if row.works(tx, ts.now()) && (s.scope != scopeAsk || string(keys[i]) == s.id || string(row.Parent) == s.id) { // a program's own
 				out = append(out, shownTokenOf(row))
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		ts.failStore(r.Context(), w, err)
 		return
 	}
 	answer(w, http.StatusOK, map[string]any{"tokens": out})
 }
 
-// makeToken makes a token for the person of a session. With a token a program's own can be made, which
+// create makes a token for the person of a session. With a token a program's own can be made, which
 // asks in its name and ends with the other one.
-func (a *Adapter) makeToken(w http.ResponseWriter, r *http.Request, s session) {
+func (ts *tokens) create(w http.ResponseWriter, r *http.Request, s session) {
 	var body struct {
 		Name    string `json:"name"`
 		Scope   scope  `json:"scope"`
@@ -255,21 +268,21 @@ func (a *Adapter) makeToken(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, sayLifetime)
 	case s.program:
 		row.Parent = []byte(s.id)
-		a.giveToken(w, r, s.how, life, maxPrograms, row)
+		ts.give(w, r, s.how, life, maxPrograms, row)
 	default:
-		a.giveToken(w, r, s.how, life, maxTokens, row)
+		ts.give(w, r, s.how, life, maxTokens, row)
 	}
 }
 
-// giveToken makes a token that lasts for life, and answers with it. Of its person, or of its parent, there
+// give makes a token that lasts for life, and answers with it. Of its person, or of its parent, there
 // are at most most; of a parent's, the one that was unused the longest makes room.
-func (a *Adapter) giveToken(w http.ResponseWriter, r *http.Request, how string, life time.Duration, most int, row tokenRow) {
-	token, now, v := tokenPrefix+secret(), a.now().UTC(), a.visitor(r)
+func (ts *tokens) give(w http.ResponseWriter, r *http.Request, how string, life time.Duration, most int, row tokenRow) {
+	token, now, v := tokenPrefix+secret(), ts.now().UTC(), ts.visitors.visitor(r)
 	row.ID, row.Begun, row.Expires = short(digest("token id", token))[:tokenIDLength], now, now.Add(life)
 	full := false
 	var ended []string
-	err := a.db.Update(r.Context(), func(tx store.Tx) error {
-		a.tidyTokens(tx, v, now)
+	err := ts.db.Update(r.Context(), func(tx store.Tx) error {
+		ts.tidy(tx, v, now)
 		_, rows := tokensOf(tx, row.User)
 		rows = slices.DeleteFunc(rows, func(x tokenRow) bool { return !bytes.Equal(x.Parent, row.Parent) || (x.Job == nil) != (row.Job == nil) })
 		parent, ok := parentOf(tx, row)
@@ -278,24 +291,22 @@ func (a *Adapter) giveToken(w http.ResponseWriter, r *http.Request, how string, 
 		}
 		if len(rows) >= most {
 			oldest := slices.MinFunc(rows, func(x, y tokenRow) int { return x.used().Compare(y.used()) })
-			ended = a.endTokens(tx, v, row.User, how, func(_ []byte, x tokenRow) bool { return x.ID == oldest.ID })
+			ended = ts.end(tx, v, row.User, how, func(_ []byte, x tokenRow) bool { return x.ID == oldest.ID })
 		}
 		if ok && parent.Expires.Before(row.Expires) {
 			row.Expires = parent.Expires
 		}
 		store.Save(tx, tokenKey(token), row)
-		a.record(tx, v, Access{What: TokenMade, Name: row.User, How: how, Note: tokenNote(row)})
+		ts.visitors.record(tx, v, Access{What: TokenMade, Name: row.User, How: how, Note: tokenNote(row)})
 		return nil
 	})
 	switch {
 	case err != nil:
-		a.failStore(r.Context(), w, err)
+		ts.failStore(r.Context(), w, err)
 	case full:
 		fail(w, http.StatusConflict, fmt.Sprintf(sayEndSomeOf, most))
 	default:
-		for _, key := range ended {
-			a.streams.end(key)
-		}
+		ts.streams.end(ended...)
 		out := shownTokenOf(row)
 		out.Token = token
 		answer(w, http.StatusCreated, out)
@@ -306,32 +317,30 @@ func tokenNote(r tokenRow) string {
 	return r.ID + " (" + r.Name + "), " + string(r.Scope) + ", until " + r.Expires.UTC().Format(time.RFC3339)
 }
 
-// endToken ends one of the person's tokens, such as the one that the request came with.
-func (a *Adapter) endToken(w http.ResponseWriter, r *http.Request, s session) {
-	v := a.visitor(r)
+// endOne ends one of the person's tokens, such as the one that the request came with.
+func (ts *tokens) endOne(w http.ResponseWriter, r *http.Request, s session) {
+	v := ts.visitors.visitor(r)
 	var ended []string
-	err := a.db.Update(r.Context(), func(tx store.Tx) error {
-		ended = a.endTokens(tx, v, s.user, s.how, func(key []byte, row tokenRow) bool {
+	err := ts.db.Update(r.Context(), func(tx store.Tx) error {
+		ended = ts.end(tx, v, s.user, s.how, func(key []byte, row tokenRow) bool {
 			return row.ID == r.PathValue("token") && (s.scope != scopeAsk || string(key) == s.id || string(row.Parent) == s.id) // a program ends its own
 		})
 		return nil
 	})
 	switch {
 	case err != nil:
-		a.failStore(r.Context(), w, err)
+		ts.failStore(r.Context(), w, err)
 	case len(ended) == 0:
 		fail(w, http.StatusNotFound, sayNoToken)
 	default:
-		for _, key := range ended {
-			a.streams.end(key)
-		}
+		ts.streams.end(ended...)
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
 
-// endTokens deletes a user's tokens (all users' for "") that pick selects, and their children, in tx. It returns
+// end deletes a user's tokens (all users' for "") that pick selects, and their children, in tx. It returns
 // what names their streams.
-func (a *Adapter) endTokens(tx store.Tx, v visitor, user, how string, pick func(key []byte, row tokenRow) bool) (ended []string) {
+func (ts *tokens) end(tx store.Tx, v visitor, user, how string, pick func(key []byte, row tokenRow) bool) (ended []string) {
 	keys, rows := tokensOf(tx, user)
 	for i, row := range rows {
 		parent, ok := parentOf(tx, row)
@@ -339,26 +348,26 @@ func (a *Adapter) endTokens(tx store.Tx, v visitor, user, how string, pick func(
 			continue
 		}
 		ended = append(ended, string(keys[i]))
-		a.record(tx, v, Access{What: TokenEnded, Name: row.User, How: how, Note: tokenNote(row)})
+		ts.visitors.record(tx, v, Access{What: TokenEnded, Name: row.User, How: how, Note: tokenNote(row)})
 	}
 	for _, key := range ended {
 		tx.Delete([]byte(key))
 	}
 	if len(ended) > 0 {
-		a.tell(tx, "") // streams at other replicas end too
+		ts.tell(tx, "") // streams at other replicas end too
 	}
 	return ended
 }
 
-// tidyTokens deletes tokens that have expired.
-func (a *Adapter) tidyTokens(tx store.Tx, v visitor, now time.Time) {
+// tidy deletes tokens that have expired.
+func (ts *tokens) tidy(tx store.Tx, v visitor, now time.Time) {
 	from, to := store.Prefix(scheme, "token")
 	for k, raw := range tx.Scan(from, to) {
 		var row tokenRow
 		store.Decode(k, raw, &row)
 		if !now.Before(row.Expires) {
 			tx.Delete(k)
-			a.record(tx, v, Access{What: TokenEnded, Name: row.User, Note: tokenNote(row) + ", which is over"})
+			ts.visitors.record(tx, v, Access{What: TokenEnded, Name: row.User, Note: tokenNote(row) + ", which is over"})
 		}
 	}
 }

@@ -3,14 +3,11 @@ package console
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/base64"
 	"iter"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
-	"countersign/console/connlimit"
 	"countersign/store"
 )
 
@@ -58,33 +55,47 @@ type sessionRow struct {
 
 func pageDigest(key string) []byte { return digest("page", key) }
 
+// sessions are the browsers in which people are signed in.
+type sessions struct {
+	ground
+	guard          *guard
+	visitors       *visitors
+	tokens         *tokens
+	streams        *streams
+	users          func(string, []string) Role
+	keys           Passkeys // sign people in; nil: they don't
+	tell           func(store.Tx, string)
+	idle, absolute time.Duration
+	loginsByName   *limiter // attempts
+}
+
 // over tells why a session has ended by itself; empty when it has not.
-func (a *Adapter) over(row sessionRow, now time.Time) string {
+func (ss *sessions) over(row sessionRow, now time.Time) string {
 	switch {
 	case !now.Before(row.Expires):
 		return "the session was " + row.Expires.Sub(row.Begun).String() + " old"
-	case row.Passkey == "" && now.Sub(row.Seen) >= a.idle:
-		return "nothing came from it for " + a.idle.String()
+	case row.Passkey == "" && now.Sub(row.Seen) >= ss.idle:
+		return "nothing came from it for " + ss.idle.String()
 	default:
 		return ""
 	}
 }
 
 // begin makes a session of row, in tx.
-func (a *Adapter) begin(tx store.Tx, v visitor, row sessionRow, now time.Time) (token string, begun sessionRow) {
+func (ss *sessions) begin(tx store.Tx, v visitor, row sessionRow, now time.Time) (token string, begun sessionRow) {
 	token = secret()
 	row.Begun, row.Seen, row.From, row.Agent = now.UTC(), now.UTC(), v.address, v.agent
 	if row.Expires.IsZero() {
-		row.Expires = now.Add(a.absolute).UTC()
+		row.Expires = now.Add(ss.absolute).UTC()
 	}
 	store.Save(tx, sessionKey(token), row)
-	a.record(tx, v, Access{What: SignedIn, Name: row.User, How: row.How})
+	ss.visitors.record(tx, v, Access{What: SignedIn, Name: row.User, How: row.How})
 	return token, row
 }
 
 // tidy deletes what is over: sessions, used codes and watch links. Each sign-in
 // does it, so there are never more rows than sign-ins in the life of one.
-func (a *Adapter) tidy(tx store.Tx, v visitor, now time.Time) {
+func (ss *sessions) tidy(tx store.Tx, v visitor, now time.Time) {
 	for _, kind := range []string{"code", "oidc"} {
 		from, to := store.Prefix(scheme, kind)
 		for k, raw := range tx.Scan(from, to) {
@@ -99,13 +110,13 @@ func (a *Adapter) tidy(tx store.Tx, v visitor, now time.Time) {
 	for k, raw := range tx.Scan(from, to) {
 		var row sessionRow
 		store.Decode(k, raw, &row)
-		if why := a.over(row, now); why != "" {
+		if why := ss.over(row, now); why != "" {
 			tx.Delete(k)
-			a.record(tx, visitor{row.From, row.Agent}, Access{What: SignedOut, Name: row.User, How: row.How, Note: why})
+			ss.visitors.record(tx, visitor{row.From, row.Agent}, Access{What: SignedOut, Name: row.User, How: row.How, Note: why})
 		}
 	}
 	from, to = store.Prefix(scheme, "watch")
-	a.tidyLinks(tx, v, from, to, now)
+	ss.visitors.tidyLinks(tx, v, from, to, now)
 	tidyNames(tx, now)
 }
 
@@ -123,15 +134,20 @@ type session struct {
 	invited bool
 	// program: it came with a token, which no browser sends without being asked to.
 	program bool
-	scope   scope  // of that token
-	called  string // what that token is for
-	bound   bool   // that is the name of the program that alone has it
-	job     *Job   // that it is for
+	// vouched is when the identity provider said the groups.
+	vouched time.Time
+	pass    // of that token
+}
+
+// pass is what a token is good for, and who has it.
+type pass struct {
+	scope  scope
+	called string // what it is for
+	bound  bool   // that is the name of the program that alone has it
+	job    *Job   // that it is for
 	// source is what limits of programs count by, and own names the token that sees only what it asked for; ""
 	// is none.
 	source, own string
-	// vouched is when the identity provider said the groups.
-	vouched time.Time
 }
 
 // may reports whether the person may do something, and the token, if it is one, is good for it.
@@ -139,42 +155,22 @@ func (s session) may(p permission) bool {
 	return s.role.has(p) && (!s.program || s.scope.allows(p))
 }
 
-// csrf is the token that this session's page must send with each POST.
-func (a *Adapter) csrf(s session) string {
-	return base64.RawURLEncoding.EncodeToString(mac(a.key, "csrf", s.token))
-}
-
-// session finds the session of a request, or the token that it came with. Whether its person may
-// be here is asked on each request.
-func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, error) {
-	if token := sentToken(r); token != "" {
-		s, ok, err := a.tokenSession(ctx, token)
-		if ok {
-			connlimit.Keep(r.Context())
-		}
-		return s, ok, err
-	}
-	if token := a.sentIdentity(r); token != "" {
-		s, ok, err := a.bearerSession(ctx, a.visitor(r), token)
-		if ok {
-			connlimit.Keep(r.Context())
-		}
-		return s, ok, err
-	}
-	c, err := r.Cookie(a.cookieName(r, sessionCookie))
+// find finds the session of a request's cookie.
+func (ss *sessions) find(ctx context.Context, r *http.Request) (session, bool, error) {
+	c, err := r.Cookie(ss.guard.cookieName(r, sessionCookie))
 	if err != nil || c.Value == "" || len(c.Value) > 256 {
 		return session{}, false, nil //nolint:nilerr // no cookie: not signed in
 	}
 	var row sessionRow
 	var ok bool
 	key := sessionKey(c.Value)
-	err = a.db.View(ctx, func(tx store.Tx) error {
+	err = ss.db.View(ctx, func(tx store.Tx) error {
 		row, ok = store.Load[sessionRow](tx, key)
-		ok = ok && (row.Passkey == "" || a.keysSignIn() && a.passkeys.Stands(tx, row.User, row.Passkey))
+		ok = ok && (row.Passkey == "" || ss.keys != nil && ss.keys.Stands(tx, row.User, row.Passkey))
 		return nil
 	})
-	now := a.now()
-	if err != nil || !ok || a.over(row, now) != "" {
+	now := ss.now()
+	if err != nil || !ok || ss.over(row, now) != "" {
 		return session{}, false, err
 	}
 	// Other ports can also set cookies: a page must not go on in the session of a program
@@ -182,14 +178,13 @@ func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, 
 	if sent := sentPageKey(r); (sent != "" || len(row.Page) > 0) && subtle.ConstantTimeCompare(row.Page, pageDigest(sent)) != 1 {
 		return session{}, false, nil
 	}
-	role := a.users(row.User, slices.Clone(row.Groups))
+	role := ss.users(row.User, slices.Clone(row.Groups))
 	if !role.has(mayRead) {
 		return session{}, false, nil
 	}
-	connlimit.Keep(r.Context())
 	return session{
 		user: row.User, groups: row.Groups, role: role, how: row.How, begun: row.Begun, vouched: row.Begun, token: c.Value, id: string(key),
-		stale: now.Sub(row.Seen) >= a.idle/sighted, invited: row.Invited,
+		stale: now.Sub(row.Seen) >= ss.idle/sighted, invited: row.Invited,
 	}, true, nil
 }
 
@@ -203,26 +198,26 @@ func sentPageKey(r *http.Request) string {
 
 // seen notes that a session was used. When that fails the session only ends
 // earlier.
-func (a *Adapter) seen(ctx context.Context, s session) {
-	err := a.db.Update(ctx, func(tx store.Tx) error {
+func (ss *sessions) seen(ctx context.Context, s session) {
+	err := ss.db.Update(ctx, func(tx store.Tx) error {
 		if s.program {
-			a.tokenSeen(tx, []byte(s.id))
+			ss.tokens.seen(tx, []byte(s.id))
 			return nil
 		}
 		if row, ok := store.Load[sessionRow](tx, []byte(s.id)); ok {
-			row.Seen = a.now().UTC()
+			row.Seen = ss.now().UTC()
 			store.Save(tx, []byte(s.id), row)
 		}
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "a session's last use was not noted", "user", userID(s.user), "error", err)
+		ss.log.WarnContext(ctx, "a session's last use was not noted", "user", userID(s.user), "error", err)
 	}
 }
 
 // logout ends the session of this browser.
-func (a *Adapter) logout(w http.ResponseWriter, r *http.Request, s session) {
-	a.endSessions(w, r, s, "", func(key []byte, _ sessionRow) bool { return string(key) == s.id })
+func (ss *sessions) logout(w http.ResponseWriter, r *http.Request, s session) {
+	ss.end(w, r, s, "", func(key []byte, _ sessionRow) bool { return string(key) == s.id })
 }
 
 // shownSession is a session as its person sees it.
@@ -239,29 +234,29 @@ type shownSession struct {
 
 func sessionID(key []byte) string { return short(digest("session id", string(key))) }
 
-// listSessions tells a person where they are signed in.
-func (a *Adapter) listSessions(w http.ResponseWriter, r *http.Request, s session) {
+// list tells a person where they are signed in.
+func (ss *sessions) list(w http.ResponseWriter, r *http.Request, s session) {
 	out := []shownSession{}
-	err := a.db.View(r.Context(), func(tx store.Tx) error {
+	err := ss.db.View(r.Context(), func(tx store.Tx) error {
 		out = out[:0]
 		for k, row := range sessionsOf(tx, s.user) {
-			if a.over(row, a.now()) == "" {
+			if ss.over(row, ss.now()) == "" {
 				out = append(out, shownSession{sessionID(k), shownText(row.Agent), row.From, row.How, row.Begun, row.Seen, row.Expires, string(k) == s.id})
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		ss.failStore(r.Context(), w, err)
 		return
 	}
 	slices.SortFunc(out, func(x, y shownSession) int { return y.Seen.Compare(x.Seen) })
 	answer(w, http.StatusOK, map[string]any{"sessions": out})
 }
 
-// endSession ends one of the person's sessions.
-func (a *Adapter) endSession(w http.ResponseWriter, r *http.Request, s session) {
-	a.endSessions(w, r, s, "from another browser", func(key []byte, _ sessionRow) bool { return sessionID(key) == r.PathValue("id") })
+// endOne ends one of the person's sessions.
+func (ss *sessions) endOne(w http.ResponseWriter, r *http.Request, s session) {
+	ss.end(w, r, s, "from another browser", func(key []byte, _ sessionRow) bool { return sessionID(key) == r.PathValue("id") })
 }
 
 // sessionsOf yields the sessions of a person with their keys.
@@ -279,129 +274,88 @@ func sessionsOf(tx store.Tx, user string) iter.Seq2[[]byte, sessionRow] {
 }
 
 // logoutEverywhere ends all sessions and tokens of this person. A token, which can be for one program, can't.
-func (a *Adapter) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) {
-	a.endSessions(w, r, s, everywhere, func([]byte, sessionRow) bool { return true })
+func (ss *sessions) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) {
+	ss.end(w, r, s, everywhere, func([]byte, sessionRow) bool { return true })
 }
 
 // everywhere notes that all of somebody's sessions were ended, and their tokens and notifications.
 const everywhere = "everywhere"
 
-// personally is for what a token, which can be for one program, can't do.
-func personally(next func(http.ResponseWriter, *http.Request, session)) func(http.ResponseWriter, *http.Request, session) {
-	return func(w http.ResponseWriter, r *http.Request, s session) {
-		if s.program {
-			fail(w, http.StatusForbidden, sayNoProgram)
-			return
-		}
-		next(w, r, s)
-	}
-}
-
-// Recheck ends the sessions and tokens of people whom [Config.Users] gives no role any more, the
-// watch links of those who are no members, and the streams of both. Call it when the
-// answers of Config.Users have changed. Who is let in again later has to sign in again.
-func (a *Adapter) Recheck(ctx context.Context) error {
+// recheck is [Adapter.Recheck].
+func (ss *sessions) recheck(ctx context.Context) error {
 	var ended []string
-	err := a.db.Update(ctx, func(tx store.Tx) error {
+	err := ss.db.Update(ctx, func(tx store.Tx) error {
 		ended = ended[:0]
 		from, to := store.Prefix(scheme, "session")
 		for k, raw := range tx.Scan(from, to) {
 			var row sessionRow
 			store.Decode(k, raw, &row)
-			if a.users(row.User, slices.Clone(row.Groups)).has(mayRead) {
+			if ss.users(row.User, slices.Clone(row.Groups)).has(mayRead) {
 				continue
 			}
 			tx.Delete(k)
-			a.record(tx, visitor{row.From, row.Agent}, Access{What: SignedOut, Name: row.User, How: row.How, Note: "the configuration lets this name in no more"})
+			ss.visitors.record(tx, visitor{row.From, row.Agent}, Access{What: SignedOut, Name: row.User, How: row.How, Note: "the configuration lets this name in no more"})
 			ended = append(ended, string(k))
 		}
-		ended = append(ended, a.endTokens(tx, visitor{}, "", "", func(_ []byte, row tokenRow) bool {
-			return !a.users(row.User, slices.Clone(row.Groups)).has(mayRead)
+		ended = append(ended, ss.tokens.end(tx, visitor{}, "", "", func(_ []byte, row tokenRow) bool {
+			return !ss.users(row.User, slices.Clone(row.Groups)).has(mayRead)
 		})...)
 		from, to = store.Prefix(scheme, "watch")
 		for k, raw := range tx.Scan(from, to) {
 			var row linkRow
 			store.Decode(k, raw, &row)
 			place, ok := store.Load[linkPlace](tx, linkTokenKey(row.Token))
-			if !ok || a.users(row.By, slices.Clone(row.Groups)).has(mayShare) {
+			if !ok || ss.users(row.By, slices.Clone(row.Groups)).has(mayShare) {
 				continue
 			}
 			tx.Delete(k)
 			tx.Delete(linkTokenKey(row.Token))
-			a.record(tx, visitor{}, Access{What: WatchLinkEnded, How: byWatch, Note: linkNote(lastText(k), row) + ", who is no member any more"})
+			ss.visitors.record(tx, visitor{}, Access{What: WatchLinkEnded, How: byWatch, Note: linkNote(lastText(k), row) + ", who is no member any more"})
 			ended = append(ended, linkStreams(place.Thread, place.ID))
 		}
 		if len(ended) > 0 {
-			a.tell(tx, "") // streams at other replicas end too
+			ss.tell(tx, "") // streams at other replicas end too
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, key := range ended {
-		a.streams.end(key)
-	}
-	a.bell.ring()
+	ss.streams.end(ended...)
+	ss.streams.wakeups.ring()
 	return nil
 }
 
-// endSessions ends those of the person's sessions that pick selects, and answers the request.
-func (a *Adapter) endSessions(w http.ResponseWriter, r *http.Request, s session, note string, pick func(key []byte, row sessionRow) bool) {
-	v := a.visitor(r)
+// end ends those of the person's sessions that pick selects, and answers the request.
+func (ss *sessions) end(w http.ResponseWriter, r *http.Request, s session, note string, pick func(key []byte, row sessionRow) bool) {
+	v := ss.visitors.visitor(r)
 	var ended []string
-	err := a.db.Update(r.Context(), func(tx store.Tx) error {
+	err := ss.db.Update(r.Context(), func(tx store.Tx) error {
 		ended = ended[:0]
 		if note == everywhere {
-			ended = a.endTokens(tx, v, s.user, s.how, func([]byte, tokenRow) bool { return true })
+			ended = ss.tokens.end(tx, v, s.user, s.how, func([]byte, tokenRow) bool { return true })
 			endDevices(tx, s.user)
 		}
 		for key, row := range sessionsOf(tx, s.user) {
 			if pick(key, row) {
 				tx.Delete(key)
-				a.record(tx, v, Access{What: SignedOut, Name: row.User, How: row.How, Note: note})
+				ss.visitors.record(tx, v, Access{What: SignedOut, Name: row.User, How: row.How, Note: note})
 				ended = append(ended, string(key))
 			}
 		}
-		a.tell(tx, "") // streams at other replicas end too
+		ss.tell(tx, "") // streams at other replicas end too
 		return nil
 	})
 	if err != nil {
-		a.failStore(r.Context(), w, err)
+		ss.failStore(r.Context(), w, err)
 		return
 	}
-	for _, id := range ended {
-		a.streams.end(id)
-	}
+	ss.streams.end(ended...)
 	if len(ended) > 0 {
-		a.log.InfoContext(r.Context(), "a person signed out", "user", userID(s.user), "sessions", len(ended))
+		ss.log.InfoContext(r.Context(), "a person signed out", "user", userID(s.user), "sessions", len(ended))
 	}
 	if slices.Contains(ended, s.id) {
-		http.SetCookie(w, a.cookie(r, sessionCookie, "", -time.Second, http.SameSiteStrictMode))
+		http.SetCookie(w, ss.guard.cookie(r, sessionCookie, "", -time.Second, http.SameSiteStrictMode))
 	}
 	w.WriteHeader(http.StatusNoContent)
-}
-
-func (a *Adapter) overTLS(r *http.Request) bool { return strings.HasPrefix(a.pageOrigin(r), "https:") }
-
-// cookieName is a name that no other console uses: browsers keep one cookie of a
-// name for all ports of a host.
-func (a *Adapter) cookieName(r *http.Request, name string) string {
-	name += a.cookieTag
-	if a.overTLS(r) {
-		return hostPrefix + name
-	}
-	return name
-}
-
-func (a *Adapter) cookie(r *http.Request, name, value string, age time.Duration, site http.SameSite) *http.Cookie {
-	return &http.Cookie{ //nolint:gosec // Secure would keep the cookie from a page without TLS
-		Name:     a.cookieName(r, name),
-		Value:    value,
-		Path:     "/",
-		MaxAge:   int(age / time.Second),
-		HttpOnly: true,
-		SameSite: site,
-		Secure:   a.overTLS(r),
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -47,58 +46,71 @@ type flight struct {
 	Expires time.Time `json:"e"`
 }
 
-// oidcStart sends the browser to the provider. A foreign page that leads here
+// provider signs people in through the identity provider.
+type provider struct {
+	ground
+	key              []byte
+	oidc             OIDC // nil: there is none
+	guard            *guard
+	visitors         *visitors
+	sessions         *sessions
+	names            *names
+	pages            *pages
+	oidcStartsByAddr *limiter
+}
+
+// start sends the browser to the provider. A foreign page that leads here
 // starts nothing: it would make people sign in without having asked for it.
-func (a *Adapter) oidcStart(w http.ResponseWriter, r *http.Request) {
+func (p *provider) start(w http.ResponseWriter, r *http.Request) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 		return
 	}
-	v := a.visitor(r)
-	if !a.starts.allow(neighbourhood(v.address)) {
+	v := p.visitors.visitor(r)
+	if !p.oidcStartsByAddr.allow(neighbourhood(v.address)) {
 		w.Header().Set("Retry-After", "60")
-		a.recordRefusal(r.Context(), v, "", byOIDC, "too many attempts")
-		a.refusalPage(w, http.StatusTooManyRequests, sayTooManyTries)
+		p.visitors.recordRefusal(r.Context(), v, "", byOIDC, "too many attempts")
+		p.pages.refusalPage(w, http.StatusTooManyRequests, sayTooManyTries)
 		return
 	}
-	address, keep, err := a.oidc.Begin(r.Context(), a.pageOrigin(r)+oidcCallback)
+	address, keep, err := p.oidc.Begin(r.Context(), p.guard.pageOrigin(r)+oidcCallback)
 	if err != nil {
-		a.refusalPage(w, http.StatusServiceUnavailable, err.Error())
+		p.pages.refusalPage(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	f := flight{Keep: keep, Expires: a.now().Add(oidcLife).UTC()}
+	f := flight{Keep: keep, Expires: p.now().Add(oidcLife).UTC()}
 	// Browsers send the header, so that a link that leads here from elsewhere makes no
 	// session that its cookie alone opens.
 	f.Page = r.URL.Query().Has("page") || r.Header.Get("Sec-Fetch-Site") != ""
 	if id := strings.TrimPrefix(r.URL.Query().Get("t"), scheme+":"); validID(id) {
 		f.Thread = id
 	}
-	sealed, err := a.seal(f)
+	sealed, err := p.seal(f)
 	if err != nil {
-		a.log.ErrorContext(r.Context(), "a sign-in could not be begun", "error", err)
-		a.refusalPage(w, http.StatusServiceUnavailable, saySignInBroken)
+		p.log.ErrorContext(r.Context(), "a sign-in could not be begun", "error", err)
+		p.pages.refusalPage(w, http.StatusServiceUnavailable, saySignInBroken)
 		return
 	}
-	http.SetCookie(w, a.cookie(r, flightCookie, sealed, oidcLife, http.SameSiteLaxMode)) // Lax: the provider sends the browser back
-	http.Redirect(w, r, address, http.StatusSeeOther)                                    //nolint:gosec // where the provider that the configuration names has its page
+	http.SetCookie(w, p.guard.cookie(r, flightCookie, sealed, oidcLife, http.SameSiteLaxMode)) // Lax: the provider sends the browser back
+	http.Redirect(w, r, address, http.StatusSeeOther)                                          //nolint:gosec // where the provider that the configuration names has its page
 }
 
-// oidcFinish takes the browser back from the provider.
-func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
-	v := a.visitor(r)
-	http.SetCookie(w, a.cookie(r, flightCookie, "", -time.Second, http.SameSiteLaxMode))
+// finish takes the browser back from the provider.
+func (p *provider) finish(w http.ResponseWriter, r *http.Request) {
+	v := p.visitors.visitor(r)
+	http.SetCookie(w, p.guard.cookie(r, flightCookie, "", -time.Second, http.SameSiteLaxMode))
 	var f flight
-	c, err := r.Cookie(a.cookieName(r, flightCookie))
+	c, err := r.Cookie(p.guard.cookieName(r, flightCookie))
 	if err == nil {
-		f, err = a.unseal(c.Value)
+		f, err = p.unseal(c.Value)
 	}
-	if err != nil || !a.now().Before(f.Expires) {
-		a.recordRefusal(r.Context(), v, "", byOIDC, "the answer of the identity provider was for no sign-in that this browser had begun")
-		a.refusalPage(w, http.StatusForbidden, sayNoSignInHere)
+	if err != nil || !p.now().Before(f.Expires) {
+		p.visitors.recordRefusal(r.Context(), v, "", byOIDC, "the answer of the identity provider was for no sign-in that this browser had begun")
+		p.pages.refusalPage(w, http.StatusForbidden, sayNoSignInHere)
 		return
 	}
 	// Whatever comes of it, it is used now.
-	err = a.db.Update(r.Context(), func(tx store.Tx) error {
+	err = p.db.Update(r.Context(), func(tx store.Tx) error {
 		key := oidcKey(c.Value)
 		if _, used := tx.Get(key); used {
 			return errUsed
@@ -107,30 +119,30 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		return nil
 	})
 	if err != nil {
-		a.failSignIn(w, r, v, "", err)
+		p.fail(w, r, v, "", err)
 		return
 	}
-	subject, said, groups, expires, unknown := a.oidc.Finish(r.Context(), f.Keep, r.URL.Query())
+	subject, said, groups, expires, unknown := p.oidc.Finish(r.Context(), f.Keep, r.URL.Query())
 	if unknown != nil && said == "" {
-		a.recordRefusal(r.Context(), v, "", byOIDC, unknown.Error())
-		a.refusalPage(w, http.StatusForbidden, unknown.Error())
+		p.visitors.recordRefusal(r.Context(), v, "", byOIDC, unknown.Error())
+		p.pages.refusalPage(w, http.StatusForbidden, unknown.Error())
 		return
 	}
-	now := a.now()
+	now := p.now()
 	name, err := CleanName(said)
 	if err != nil {
-		a.failSignIn(w, r, v, "", nameError(sayHiddenName))
+		p.fail(w, r, v, "", nameError(sayHiddenName))
 		return
 	}
 	if !expires.IsZero() && now.After(expires.Add(time.Minute)) {
-		a.failSignIn(w, r, v, name, errExpired)
+		p.fail(w, r, v, name, errExpired)
 		return
 	}
-	if err := a.welcome(name, groups); err != nil {
+	if err := p.sessions.welcome(name, groups); err != nil {
 		if unknown != nil && errors.Is(err, errUnknown) {
 			err = nameError(unknown.Error())
 		}
-		a.failSignIn(w, r, v, name, err)
+		p.fail(w, r, v, name, err)
 		return
 	}
 	var token, key string
@@ -139,21 +151,21 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		key = secret()
 		page = pageDigest(key)
 	}
-	err = a.db.Update(r.Context(), func(tx store.Tx) error {
-		a.tidy(tx, v, now)
-		if err := a.identify(tx, accountOf(subject), said, name, now); err != nil {
+	err = p.db.Update(r.Context(), func(tx store.Tx) error {
+		p.sessions.tidy(tx, v, now)
+		if err := p.names.identify(tx, accountOf(subject), said, name, now); err != nil {
 			return err
 		}
 		vouch(tx, name, groups, now)
-		token, _ = a.begin(tx, v, sessionRow{User: name, Groups: groups, How: byOIDC, Page: page}, now)
+		token, _ = p.sessions.begin(tx, v, sessionRow{User: name, Groups: groups, How: byOIDC, Page: page}, now)
 		return nil
 	})
 	if err != nil {
-		a.failSignIn(w, r, v, name, err)
+		p.fail(w, r, v, name, err)
 		return
 	}
-	a.log.InfoContext(r.Context(), "a person signed in", "user", userID(name), "how", byOIDC)
-	http.SetCookie(w, a.cookie(r, sessionCookie, token, a.absolute, http.SameSiteStrictMode))
+	p.log.InfoContext(r.Context(), "a person signed in", "user", userID(name), "how", byOIDC)
+	http.SetCookie(w, p.guard.cookie(r, sessionCookie, token, p.sessions.absolute, http.SameSiteStrictMode))
 	next, part := "/", url.Values{}
 	if f.Thread != "" {
 		part.Set("t", string(threadID(f.Thread)))
@@ -167,8 +179,8 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 
-// failSignIn tells why the callback lets nobody in.
-func (a *Adapter) failSignIn(w http.ResponseWriter, r *http.Request, v visitor, name string, err error) {
+// fail tells why the callback lets nobody in.
+func (p *provider) fail(w http.ResponseWriter, r *http.Request, v visitor, name string, err error) {
 	status := http.StatusForbidden
 	var sentence, why string
 	refused, isName := errors.AsType[nameError](err)
@@ -186,42 +198,25 @@ func (a *Adapter) failSignIn(w http.ResponseWriter, r *http.Request, v visitor, 
 		status, sentence, why = http.StatusTooManyRequests, sayTooManyTries, "too many attempts for this name"
 	default:
 		if r.Context().Err() == nil {
-			a.log.ErrorContext(r.Context(), "the console's store failed", "error", err)
-			a.refusalPage(w, http.StatusServiceUnavailable, sayNoStore)
+			p.log.ErrorContext(r.Context(), "the console's store failed", "error", err)
+			p.pages.refusalPage(w, http.StatusServiceUnavailable, sayNoStore)
 		}
 		return
 	}
 	if !validName(name) {
 		name = ""
 	}
-	a.recordRefusal(r.Context(), v, name, byOIDC, why)
-	a.refusalPage(w, status, sentence)
-}
-
-// refusalPage says why somebody isn't signed in, with the way back.
-func (a *Adapter) refusalPage(w http.ResponseWriter, status int, sentence string) {
-	a.page(w, status, sayNotSignedIn, sentence, "/", sayToSignIn)
-}
-
-// page is a page with one sentence and a link.
-func (a *Adapter) page(w http.ResponseWriter, status int, heading, sentence, to, link string) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	parts := []string{"{{heading}}", heading, "{{says}}", sentence, "{{to}}", to, "{{link}}", link}
-	for i := 1; i < len(parts); i += 2 {
-		parts[i] = html.EscapeString(parts[i])
-	}
-	_, _ = strings.NewReplacer(parts...).WriteString(w, string(a.refused)) // who has gone needs no answer
+	p.visitors.recordRefusal(r.Context(), v, name, byOIDC, why)
+	p.pages.refusalPage(w, status, sentence)
 }
 
 // seal encrypts a flight for the browser to keep.
-func (a *Adapter) seal(f flight) (string, error) {
+func (p *provider) seal(f flight) (string, error) {
 	raw, err := json.Marshal(f)
 	if err != nil {
 		return "", err
 	}
-	box, err := a.box()
+	box, err := p.box()
 	if err != nil {
 		return "", err
 	}
@@ -234,7 +229,7 @@ func (a *Adapter) seal(f flight) (string, error) {
 	return out, nil
 }
 
-func (a *Adapter) unseal(s string) (f flight, err error) {
+func (p *provider) unseal(s string) (f flight, err error) {
 	if len(s) > maxCookie {
 		return f, errForged
 	}
@@ -242,7 +237,7 @@ func (a *Adapter) unseal(s string) (f flight, err error) {
 	if err != nil {
 		return f, errForged
 	}
-	box, err := a.box()
+	box, err := p.box()
 	if err != nil {
 		return f, err
 	}
@@ -256,8 +251,8 @@ func (a *Adapter) unseal(s string) (f flight, err error) {
 	return f, nil
 }
 
-func (a *Adapter) box() (cipher.AEAD, error) {
-	block, err := aes.NewCipher(mac(a.key, "oidc cookie", ""))
+func (p *provider) box() (cipher.AEAD, error) {
+	block, err := aes.NewCipher(mac(p.key, "oidc cookie", ""))
 	if err != nil {
 		return nil, err
 	}

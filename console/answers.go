@@ -1,0 +1,194 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"countersign/store"
+)
+
+const (
+	maxBody   = 256 << 10 // bytes of a request
+	maxClient = 128       // bytes of a client's message id
+	maxReason = 2000      // bytes of a reason
+	maxEdit   = 16 << 10  // bytes of an edited text; the gate allows less
+)
+
+// ground is what every part of the console stands on.
+type ground struct {
+	db  store.DB
+	now func() time.Time
+	log *slog.Logger
+}
+
+func pathThread(r *http.Request) (id string, ok bool) {
+	id = strings.TrimPrefix(r.PathValue("id"), scheme+":")
+	return id, validID(id)
+}
+
+// number reads an optional decimal number.
+func number(s string) (uint64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	return strconv.ParseUint(s, 10, 64)
+}
+
+// read decodes a request's JSON. It answers the request itself when it returns
+// false.
+func read(w http.ResponseWriter, r *http.Request, v any) bool {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		if err = exact(raw); err == nil {
+			err = json.Unmarshal(raw, v)
+		}
+	}
+	if err == nil {
+		return true
+	}
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		fail(w, http.StatusRequestEntityTooLarge, sayTooLong)
+		return false
+	}
+	fail(w, http.StatusBadRequest, sayBadJSON)
+	return false
+}
+
+var errTwice = errors.New("web: two members of an object have one name")
+
+// exact refuses a text whose objects have two members that a decoder may take for each other: then two
+// programs read two things in it.
+func exact(raw []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	var open []map[string]bool // the names of the objects that are open; nil is a list
+	name, args := false, false // the next text is a name; it is within a tool's arguments, which are its own
+	for {
+		t, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		object := len(open) > 0 && open[len(open)-1] != nil
+		switch t := t.(type) {
+		case json.Delim:
+			switch t {
+			case '{':
+				open, name = append(open, map[string]bool{}), true
+				continue
+			case '[':
+				open = append(open, nil)
+			default:
+				open = open[:len(open)-1]
+			}
+		case string:
+			if object && name {
+				key := t
+				if !args || len(open) == 1 {
+					key = strings.ToLower(strings.ToUpper(t)) // as encoding/json takes names for one
+				}
+				if len(open) == 1 {
+					args = key == "args"
+				}
+				if open[len(open)-1][key] {
+					return errTwice
+				}
+				open[len(open)-1][key] = true
+				name = false
+				continue
+			}
+		}
+		name = len(open) > 0 && open[len(open)-1] != nil
+	}
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil { // only our own types come here
+		fail(w, http.StatusInternalServerError, sayNoAnswer)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(raw) // who has gone needs no answer
+}
+
+func fail(w http.ResponseWriter, status int, sentence string) {
+	answer(w, status, map[string]string{"error": sentence})
+}
+
+func failForeign(w http.ResponseWriter, origin string) {
+	fail(w, http.StatusForbidden, sayNotOwnPage(origin)+" Or set the console's origin to the address you use.")
+}
+
+func failThread(w http.ResponseWriter) {
+	fail(w, http.StatusNotFound, sayNoThread)
+}
+
+func (g ground) failStore(ctx context.Context, w http.ResponseWriter, err error) {
+	if ctx.Err() != nil {
+		return // nobody listens
+	}
+	g.log.ErrorContext(ctx, "the console's store failed", "error", err)
+	sentence := sayNoStore
+	if errors.Is(err, store.ErrFull) {
+		sentence = sayDiskFull
+	}
+	fail(w, http.StatusServiceUnavailable, sentence)
+}
+
+// every does do at an interval until ctx is done. What fails is done again.
+func (g ground) every(ctx context.Context, d time.Duration, what string, do func(context.Context) error) {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			g.log.WarnContext(ctx, "the console could not look into the store; trying again", "for", what, "error", err)
+		}
+	}
+}
+
+// openThread answers the request itself when it returns false.
+func (g ground) openThread(w http.ResponseWriter, r *http.Request, name string) (id string, ok bool) {
+	id = strings.TrimPrefix(name, scheme+":")
+	if validID(id) {
+		err := g.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
+		if err != nil {
+			g.failStore(r.Context(), w, err)
+			return "", false
+		}
+	}
+	if !ok {
+		failThread(w)
+	}
+	return id, ok
+}
+
+// failPace tells somebody to wait.
+func failPace(w http.ResponseWriter, wait time.Duration, sentence string) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
+	fail(w, http.StatusTooManyRequests, sentence)
+}
+
+// inThread is do for a thread that people see.
+func (g ground) inThread(do func(http.ResponseWriter, *http.Request, session, string)) handler {
+	return func(w http.ResponseWriter, r *http.Request, s session) {
+		if id, ok := g.openThread(w, r, r.PathValue("id")); ok {
+			do(w, r, s, id)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package console
+
+import (
+	"maps"
+	"net/http"
+)
+
+// endpoint is a request that somebody who is signed in may make.
+type endpoint struct {
+	pattern string
+	exists  bool // there is what it is for
+	needs   permission
+	handle  handler
+}
+
+// openEndpoint is a request that anybody may make.
+type openEndpoint struct {
+	pattern string
+	exists  bool
+	handle  http.HandlerFunc
+}
+
+// routes makes what answers requests, and says who may make which. openapi.yaml describes them.
+func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
+	d, in, notify := a.door, a.inbox, a.push
+	in.foreign = cfg.Desk != nil
+	told := &conversations{ground: g, hub: a.hub, title: cfg.Title}
+	stream := &events{ground: g, door: d, intake: a.intake, hub: a.hub, conversations: told}
+	kept := &files{ground: g, door: d, intake: a.intake, recordings: cfg.Recordings, outputs: cfg.Outputs}
+	screens := &terminals{ground: g, door: d, intake: a.intake, hub: a.hub, replicas: a.replicas, panes: cfg.Panes}
+	shared := &watchLinks{ground: g, door: d, terminals: screens, users: cfg.Users, tell: a.tell, watchLookups: newBuckets(g.now, looksRate, looksBurst)}
+	first := &firstPage{g, cfg.Desk}
+	tables := &lists{g, cfg.Lists}
+	programs := &calls{g, cfg.Calls}
+	keys := &passkeys{ground: g, passkeys: cfg.Passkeys, sessions: d.sessions, title: cfg.Title}
+	home, asked, listed, pushed, signs := cfg.Desk != nil, cfg.Calls != nil, cfg.Lists != nil, cfg.Push != nil, cfg.Passkeys != nil
+	has := map[string]any{
+		"title": cfg.Title, "terminal": cfg.Panes != nil || cfg.Recordings != nil, "recordings": cfg.Recordings != nil, "links": cfg.WatchLinks,
+		"home": home, "notifications": pushed, "passkeys": signs,
+	}
+	mux := http.NewServeMux()
+	for _, r := range []endpoint{
+		{"POST /api/logout", true, mayLeave, d.sessions.logout},
+		{"POST /api/logout-everywhere", true, mayLeave, personally(d.sessions.logoutEverywhere)},
+		{"GET /api/sessions", true, mayLeave, personally(d.sessions.list)},
+		{"POST /api/sessions/{id}/end", true, mayLeave, personally(d.sessions.endOne)},
+		{"GET /api/me", true, mayRead, me(d.guard, has, tables)},
+		{"GET /api/tokens", true, mayWrite, d.tokens.list},
+		{"POST /api/tokens", true, mayWrite, d.tokens.create},
+		{"POST /api/tokens/{token}/end", true, mayWrite, d.tokens.endOne},
+		{"GET /api/passkeys", signs, mayKeys, keys.list},
+		{"POST /api/passkeys", signs, mayKeys, keys.add},
+		{"POST /api/passkeys/begin", signs, mayKeys, keys.begin},
+		{"POST /api/passkeys/{id}/ask", signs, mayKeys, keys.ask},
+		{"POST /api/passkeys/{id}/confirm", signs, mayKeys, keys.confirm},
+		{"POST /api/passkeys/{id}/end", signs, mayKeys, keys.end},
+
+		{"GET /api/home", home, mayRead, first.read},
+		{"GET /api/threads", true, mayRead, told.readList},
+		{"POST /api/threads", true, mayWrite, in.startThread},
+		{"GET /api/threads/{id}", true, mayRead, told.read},
+		{"POST /api/threads/{id}/messages", true, mayWrite, in.say},
+		{"POST /api/threads/{id}/mark", true, mayWrite, told.mark},
+		{"POST /api/threads/{id}/arrange", true, mayWrite, told.arrange},
+		{"POST /api/threads/{id}/clicks", true, mayDecide, in.press},
+		{"GET /api/threads/{id}/events", true, mayRead, stream.serve},
+
+		{"GET /api/threads/{id}/panes", true, mayRead, g.inThread(screens.list)},
+		{"GET /api/panes/{id}/live", true, mayRead, screens.live},
+		{"GET /api/threads/{id}/recordings", true, mayRead, g.inThread(kept.listRecordings)},
+		{"GET /api/threads/{id}/recordings/{rec}", true, mayRead, g.inThread(kept.readRecording)},
+		{"GET /api/threads/{id}/outputs/{out}", true, mayRead, g.inThread(kept.readOutput)},
+		{"GET /api/threads/{id}/links", cfg.WatchLinks, mayRead, g.inThread(shared.list)},
+		{"POST /api/threads/{id}/links", cfg.WatchLinks, mayShare, g.inThread(shared.create)},
+		{"POST /api/threads/{id}/links/{link}/end", cfg.WatchLinks, mayShare, g.inThread(shared.end)},
+
+		{"GET /api/threads/{id}/exec", asked, mayRead, g.inThread(programs.last)},
+		{"GET /api/tools", asked, mayWrite, programs.tools},
+		{"POST /api/calls", asked, mayWrite, programs.ask},
+		{"GET /api/calls", asked, mayWrite, programs.list},
+		{"GET /api/calls/{id}", asked, mayWrite, programs.read},
+		{"GET /api/calls/{id}/output", asked, mayWrite, programs.follow},
+		{"POST /api/calls/{id}/withdraw", asked, mayWrite, programs.withdraw},
+		{"GET /api/lists/{id}", listed, mayWrite, tables.read},
+		{"POST /api/lists/{id}", listed, mayWrite, tables.ask},
+		{"POST /api/lists/{id}/act", listed, mayWrite, tables.act},
+		{"GET /api/notifications", pushed, mayWrite, notify.list},
+		{"POST /api/notifications/wishes", pushed, mayWrite, notify.setWishes},
+		{"POST /api/notifications/devices", pushed, mayWrite, notify.addDevice},
+		{"POST /api/notifications/devices/{id}/end", pushed, mayWrite, notify.endDevice},
+	} {
+		if r.exists {
+			mux.Handle(r.pattern, d.signed(r.needs, r.handle))
+		}
+	}
+	for _, r := range []openEndpoint{
+		{"POST /api/login", true, d.codes.login},
+		{"POST /api/login/begin", d.codes.keys != nil, d.codes.beginLogin},
+		{"POST /api/identity", cfg.Identities != nil, d.identities.exchange},
+		{"GET " + MetadataPath, cfg.Identities != nil && cfg.Identities.Issuer() != "", d.identities.metadata},
+		{"POST /api/operator/tokens", true, d.tokens.operate},
+		{"GET /oidc/start", cfg.OIDC != nil, d.provider.start},
+		{"GET " + oidcCallback, cfg.OIDC != nil, d.provider.finish},
+		{"POST /api/watch", cfg.WatchLinks, shared.info},
+		{"GET /api/watch/live", cfg.WatchLinks, shared.live},
+		{"/api/", true, func(w http.ResponseWriter, _ *http.Request) { fail(w, http.StatusNotFound, sayReload) }},
+		{"/", true, p.serve},
+	} {
+		if r.exists {
+			mux.HandleFunc(r.pattern, r.handle)
+		}
+	}
+	return d.guard.wrap(mux)
+}
+
+// me tells the page who reads it, and what there is.
+func me(g *guard, has map[string]any, ls *lists) handler {
+	return func(w http.ResponseWriter, _ *http.Request, s session) {
+		role, why := "member", ""
+		if !s.may(mayWrite) {
+			role, why = "viewer", sayViewer
+		}
+		out := map[string]any{
+			"user": userID(s.user), "name": s.user, "csrf": g.csrf(s), "role": role, "why": why, "how": s.how, "since": s.begun,
+			"lists": ls.names(), "invited": s.invited,
+		}
+		maps.Copy(out, has)
+		answer(w, http.StatusOK, out)
+	}
+}
