@@ -42,24 +42,67 @@ func number(s string) (uint64, error) {
 	return strconv.ParseUint(s, 10, 64)
 }
 
-// read decodes a request's JSON. It answers the request itself when it returns
-// false.
-func read(w http.ResponseWriter, r *http.Request, v any) bool {
+// refusal is why a request was not followed, in one sentence for whoever made it.
+type refusal struct {
+	status   int
+	sentence string
+	wait     time.Duration // before another try; 0: nothing is said of that
+}
+
+// Error implements error.
+func (no refusal) Error() string { return no.sentence }
+
+func refuse(status int, sentence string) error { return refusal{status: status, sentence: sentence} }
+
+// refusePace tells somebody to wait.
+func refusePace(wait time.Duration, sentence string) error {
+	return refusal{http.StatusTooManyRequests, sentence, wait}
+}
+
+var errThread = refuse(http.StatusNotFound, sayNoThread)
+
+// answered makes a handler of one that returns why it has not answered.
+func (g ground) answered(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var no refusal
+		err := do(w, r)
+		if said, ok := errors.AsType[RefusalError](err); ok {
+			err = refuse(http.StatusConflict, string(said))
+		}
+		if errors.As(err, &no) {
+			if no.wait > 0 {
+				w.Header().Set("Retry-After", strconv.Itoa(int(no.wait/time.Second)))
+			}
+			fail(w, no.status, no.sentence)
+			return
+		}
+		if err == nil || r.Context().Err() != nil {
+			return // nobody listens
+		}
+		g.log.ErrorContext(r.Context(), "the console's store failed", "error", err)
+		sentence := sayNoStore
+		if errors.Is(err, store.ErrFull) {
+			sentence = sayDiskFull
+		}
+		fail(w, http.StatusServiceUnavailable, sentence)
+	}
+}
+
+// read decodes a request's JSON.
+func read(w http.ResponseWriter, r *http.Request, v any) error {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
 		if err = exact(raw); err == nil {
 			err = json.Unmarshal(raw, v)
 		}
 	}
-	if err == nil {
-		return true
-	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		fail(w, http.StatusRequestEntityTooLarge, sayTooLong)
-		return false
+		return refuse(http.StatusRequestEntityTooLarge, sayTooLong)
 	}
-	fail(w, http.StatusBadRequest, sayBadJSON)
-	return false
+	if err != nil {
+		return refuse(http.StatusBadRequest, sayBadJSON)
+	}
+	return nil
 }
 
 var errTwice = errors.New("web: two members of an object have one name")
@@ -111,39 +154,50 @@ func exact(raw []byte) error {
 	}
 }
 
-func answer(w http.ResponseWriter, status int, v any) {
+func answer(w http.ResponseWriter, status int, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil { // only our own types come here
-		fail(w, http.StatusInternalServerError, sayNoAnswer)
-		return
+		return refuse(http.StatusInternalServerError, sayNoAnswer)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(raw) // who has gone needs no answer
+	return nil
+}
+
+// done answers that something was done, unless it wasn't.
+func done(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 func fail(w http.ResponseWriter, status int, sentence string) {
-	answer(w, status, map[string]string{"error": sentence})
+	_ = answer(w, status, map[string]string{"error": sentence}) // such a map has JSON
 }
 
-func failForeign(w http.ResponseWriter, origin string) {
-	fail(w, http.StatusForbidden, sayNotOwnPage(origin)+" Or set the console's origin to the address you use.")
-}
-
-func failThread(w http.ResponseWriter) {
-	fail(w, http.StatusNotFound, sayNoThread)
-}
-
-func (g ground) failStore(ctx context.Context, w http.ResponseWriter, err error) {
-	if ctx.Err() != nil {
-		return // nobody listens
+// openThread finds a thread that people see.
+func (g ground) openThread(r *http.Request, name string) (id string, err error) {
+	id, ok := strings.TrimPrefix(name, scheme+":"), false
+	if validID(id) {
+		err = g.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
 	}
-	g.log.ErrorContext(ctx, "the console's store failed", "error", err)
-	sentence := sayNoStore
-	if errors.Is(err, store.ErrFull) {
-		sentence = sayDiskFull
+	if err == nil && !ok {
+		err = errThread
 	}
-	fail(w, http.StatusServiceUnavailable, sentence)
+	return id, err
+}
+
+// inThread is do for a thread that people see.
+func (g ground) inThread(do func(http.ResponseWriter, *http.Request, session, string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request, s session) error {
+		id, err := g.openThread(r, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return do(w, r, s, id)
+	}
 }
 
 // every does do at an interval until ctx is done. What fails is done again.
@@ -158,37 +212,6 @@ func (g ground) every(ctx context.Context, d time.Duration, what string, do func
 		}
 		if err := do(ctx); err != nil && ctx.Err() == nil {
 			g.log.WarnContext(ctx, "the console could not look into the store; trying again", "for", what, "error", err)
-		}
-	}
-}
-
-// openThread answers the request itself when it returns false.
-func (g ground) openThread(w http.ResponseWriter, r *http.Request, name string) (id string, ok bool) {
-	id = strings.TrimPrefix(name, scheme+":")
-	if validID(id) {
-		err := g.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
-		if err != nil {
-			g.failStore(r.Context(), w, err)
-			return "", false
-		}
-	}
-	if !ok {
-		failThread(w)
-	}
-	return id, ok
-}
-
-// failPace tells somebody to wait.
-func failPace(w http.ResponseWriter, wait time.Duration, sentence string) {
-	w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
-	fail(w, http.StatusTooManyRequests, sentence)
-}
-
-// inThread is do for a thread that people see.
-func (g ground) inThread(do func(http.ResponseWriter, *http.Request, session, string)) handler {
-	return func(w http.ResponseWriter, r *http.Request, s session) {
-		if id, ok := g.openThread(w, r, r.PathValue("id")); ok {
-			do(w, r, s, id)
 		}
 	}
 }

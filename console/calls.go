@@ -60,37 +60,35 @@ type calls struct {
 	programs chat.Calls // nil: none can ask
 }
 
-func (cs *calls) answer(w http.ResponseWriter, r *http.Request, c chat.Called, err error) {
+// answerCall answers with a call, or with why there is none.
+func answerCall(w http.ResponseWriter, c chat.Called, err error) error {
 	var no *chat.CallError
 	switch {
 	case err == nil:
-		answer(w, http.StatusOK, c)
-	case errors.As(err, &no) && no.Missing:
-		fail(w, http.StatusNotFound, no.Sentence)
-	case errors.As(err, &no) && no.Conflict:
-		fail(w, http.StatusConflict, no.Sentence)
-	case errors.As(err, &no):
-		fail(w, http.StatusBadRequest, no.Sentence)
-	case r.Context().Err() != nil: // nobody reads it
-	default:
-		cs.failStore(r.Context(), w, err)
+		return answer(w, http.StatusOK, c)
+	case !errors.As(err, &no):
+		return err
+	case no.Missing:
+		return refuse(http.StatusNotFound, no.Sentence)
+	case no.Conflict:
+		return refuse(http.StatusConflict, no.Sentence)
 	}
+	return refuse(http.StatusBadRequest, no.Sentence)
 }
 
 // ask begins a call.
-func (cs *calls) ask(w http.ResponseWriter, r *http.Request, s session) {
+func (cs *calls) ask(w http.ResponseWriter, r *http.Request, s session) error {
 	var in chat.Asking
-	if !read(w, r, &in) {
-		return
+	if err := read(w, r, &in); err != nil {
+		return err
 	}
 	if in.Thread != "" && s.scope == scopeAsk { // others talk there
-		fail(w, http.StatusForbidden, sayJobsAsk)
-		return
+		return refuse(http.StatusForbidden, sayJobsAsk)
 	}
 	if in.Thread != "" {
-		id, ok := cs.openThread(w, r, string(in.Thread))
-		if !ok {
-			return
+		id, err := cs.openThread(r, string(in.Thread))
+		if err != nil {
+			return err
 		}
 		in.Thread = threadID(id)
 	}
@@ -100,27 +98,26 @@ func (cs *calls) ask(w http.ResponseWriter, r *http.Request, s session) {
 	if err == nil && within > 0 {
 		c, err = cs.programs.Wait(r.Context(), s.asker(), c.ID, "", within)
 	}
-	cs.answer(w, r, c, err)
+	return answerCall(w, c, err)
 }
 
 // read answers what became of a call, once there is news.
-func (cs *calls) read(w http.ResponseWriter, r *http.Request, s session) {
+func (cs *calls) read(w http.ResponseWriter, r *http.Request, s session) error {
 	c, err := cs.programs.Wait(r.Context(), s.asker(), r.PathValue("id"), chat.ExecState(r.URL.Query().Get("seen")), waiting(w, r))
-	cs.answer(w, r, c, err)
+	return answerCall(w, c, err)
 }
 
 // list lists the calls that have not ended, and with ended also newer ones that have.
-func (cs *calls) list(w http.ResponseWriter, r *http.Request, s session) {
+func (cs *calls) list(w http.ResponseWriter, r *http.Request, s session) error {
 	all, err := cs.programs.Open(r.Context(), s.asker(), r.URL.Query().Has("ended"))
 	if err != nil {
-		cs.failStore(r.Context(), w, err)
-		return
+		return err
 	}
-	answer(w, http.StatusOK, map[string]any{"calls": all})
+	return answer(w, http.StatusOK, map[string]any{"calls": all})
 }
 
 // follow streams what a command prints, a JSON object in each line.
-func (cs *calls) follow(w http.ResponseWriter, r *http.Request, s session) {
+func (cs *calls) follow(w http.ResponseWriter, r *http.Request, s session) error {
 	c, begun := http.NewResponseController(w), false
 	begin := func() {
 		if !begun {
@@ -139,32 +136,30 @@ func (cs *calls) follow(w http.ResponseWriter, r *http.Request, s session) {
 		return c.Flush()
 	})
 	if err != nil && !begun {
-		cs.answer(w, r, chat.Called{}, err)
-		return
+		return answerCall(w, chat.Called{}, err)
 	}
 	begin()
+	return nil
 }
 
 // withdraw takes a call back.
-func (cs *calls) withdraw(w http.ResponseWriter, r *http.Request, s session) {
+func (cs *calls) withdraw(w http.ResponseWriter, r *http.Request, s session) error {
 	if err := cs.programs.Withdraw(r.Context(), s.asker(), r.PathValue("id")); err != nil {
-		cs.answer(w, r, chat.Called{}, err)
-		return
+		return answerCall(w, chat.Called{}, err)
 	}
-	w.WriteHeader(http.StatusNoContent)
+	return done(w, nil)
 }
 
 // last answers what became of the thread's last command.
-func (cs *calls) last(w http.ResponseWriter, r *http.Request, _ session, id string) {
+func (cs *calls) last(w http.ResponseWriter, r *http.Request, _ session, id string) error {
 	x, err := cs.programs.Last(r.Context(), threadID(id))
 	if err != nil {
-		cs.failStore(r.Context(), w, err)
-		return
+		return err
 	}
-	answer(w, http.StatusOK, x)
+	return answer(w, http.StatusOK, x)
 }
 
 // tools lists what programs may call.
-func (cs *calls) tools(w http.ResponseWriter, _ *http.Request, _ session) {
-	answer(w, http.StatusOK, map[string]any{"tools": cs.programs.Callable()})
+func (cs *calls) tools(w http.ResponseWriter, _ *http.Request, _ session) error {
+	return answer(w, http.StatusOK, map[string]any{"tools": cs.programs.Callable()})
 }

@@ -53,8 +53,8 @@ func newDoor(g ground, cfg Config, tell func(store.Tx, string), p *pages, open *
 	return d
 }
 
-// handler answers a request of somebody who is signed in.
-type handler func(http.ResponseWriter, *http.Request, session)
+// handler answers a request of somebody who is signed in, or returns why not.
+type handler func(http.ResponseWriter, *http.Request, session) error
 
 // signed lets only signed-in people with the permission through, and POSTs only from our
 // own page, at a person's pace.
@@ -62,7 +62,7 @@ func (d *door) signed(p permission, next handler) http.Handler {
 	if p == mayLeave {
 		return d.leaving(next)
 	}
-	return d.leaving(func(w http.ResponseWriter, r *http.Request, s session) {
+	return d.leaving(func(w http.ResponseWriter, r *http.Request, s session) error {
 		if !s.may(p) {
 			said := sayViewer
 			switch {
@@ -73,96 +73,82 @@ func (d *door) signed(p permission, next handler) http.Handler {
 			case s.program:
 				said = sayLooksOnly
 			}
-			fail(w, http.StatusForbidden, said)
-			return
+			return refuse(http.StatusForbidden, said)
 		}
 		pace := d.actions
 		if s.program && r.URL.Path == callsPath {
 			pace = d.programCalls
 		}
 		if r.Method == http.MethodPost && !pace.allow(s.id) {
-			failPace(w, time.Second, sayTooFast)
-			return
+			return refusePace(time.Second, sayTooFast)
 		}
-		next(w, r, s)
+		return next(w, r, s)
 	})
 }
 
 // leaving is signed for what everybody may who is signed in, however often.
 func (d *door) leaving(next handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return d.answered(func(w http.ResponseWriter, r *http.Request) error {
 		if d.guard.foreign(r) {
-			failForeign(w, d.guard.pageOrigin(r))
-			return
+			return d.guard.refuseForeign(r)
 		}
 		s, ok, err := d.session(r.Context(), r)
-		if errors.Is(err, ErrNoKeys) {
-			fail(w, http.StatusServiceUnavailable, sayNoKeys)
-			return
+		switch {
+		case errors.Is(err, ErrNoKeys):
+			return refuse(http.StatusServiceUnavailable, sayNoKeys)
+		case err != nil:
+			return err
+		case !ok && d.provider.oidc != nil:
+			return refuse(http.StatusUnauthorized, saySignInAgain)
+		case !ok:
+			return refuse(http.StatusUnauthorized, saySignIn)
+		case s.scope == scopeAsk && !forPrograms(r):
+			return refuse(http.StatusForbidden, sayJobsAsk)
 		}
-		if err != nil {
-			d.failStore(r.Context(), w, err)
-			return
-		}
-		if !ok {
-			sentence := saySignIn
-			if d.provider.oidc != nil {
-				sentence = saySignInAgain
+		if r.Method == http.MethodPost {
+			if err := d.guard.mayPost(r, &s); err != nil {
+				return err
 			}
-			fail(w, http.StatusUnauthorized, sentence)
-			return
-		}
-		if s.scope == scopeAsk && !forPrograms(r) {
-			fail(w, http.StatusForbidden, sayJobsAsk)
-			return
-		}
-		if r.Method == http.MethodPost && !d.guard.mayPost(w, r, &s) {
-			return
 		}
 		if s.stale {
 			d.sessions.seen(r.Context(), s)
 		}
-		next(w, r, s)
+		return next(w, r, s)
 	})
 }
 
 // personally is for what a token, which can be for one program, can't do.
 func personally(next handler) handler {
-	return func(w http.ResponseWriter, r *http.Request, s session) {
+	return func(w http.ResponseWriter, r *http.Request, s session) error {
 		if s.program {
-			fail(w, http.StatusForbidden, sayNoProgram)
-			return
+			return refuse(http.StatusForbidden, sayNoProgram)
 		}
-		next(w, r, s)
+		return next(w, r, s)
 	}
 }
 
 // sessionStream is stream for a session, which may have ended since it was looked up.
-func (d *door) sessionStream(w http.ResponseWriter, r *http.Request, s session) (cut <-chan struct{}, leave func(), ok bool) {
-	cut, leave, ok = d.stream(w, s.id)
-	if !ok {
-		return nil, nil, false
+func (d *door) sessionStream(r *http.Request, s session) (cut <-chan struct{}, leave func(), err error) {
+	if cut, leave, err = d.stream(s.id); err != nil {
+		return nil, nil, err
 	}
 	_, ok, err := d.session(r.Context(), r)
-	switch {
-	case err != nil:
-		d.failStore(r.Context(), w, err)
-	case !ok:
-		fail(w, http.StatusUnauthorized, saySessionOver)
-	default:
-		return cut, leave, true
+	if err == nil && !ok {
+		err = refuse(http.StatusUnauthorized, saySessionOver)
 	}
-	leave()
-	return nil, nil, false
+	if err != nil {
+		leave()
+	}
+	return cut, leave, err
 }
 
-// stream counts a stream, and answers the request itself when there are too many.
-func (d *door) stream(w http.ResponseWriter, key string) (cut <-chan struct{}, leave func(), ok bool) {
-	cut, leave, ok = d.streams.open(key)
+// stream counts a stream, and refuses it when there are too many.
+func (d *door) stream(key string) (cut <-chan struct{}, leave func(), err error) {
+	cut, leave, ok := d.streams.open(key)
 	if !ok {
-		failPace(w, 10*time.Second, sayTooManyOpen)
+		err = refusePace(10*time.Second, sayTooManyOpen)
 	}
-	return cut, leave, ok
+	return cut, leave, err
 }
 
 // session finds the session of a request, or the token that it came with. Whether its person may

@@ -180,18 +180,18 @@ func secret() string {
 }
 
 // beginLogin gives what a passkey signs to sign its owner in.
-func (c *codes) beginLogin(w http.ResponseWriter, r *http.Request) {
-	if !c.guard.mayPost(w, r, nil) {
-		return
+func (c *codes) beginLogin(w http.ResponseWriter, r *http.Request) error {
+	if err := c.guard.mayPost(r, nil); err != nil {
+		return err
 	}
 	code := LoginCode(c.key, keyMark, c.now())
 	site, challenge := c.keys.SignInSite(code)
-	answer(w, http.StatusOK, map[string]any{"code": code, "site": site, "challenge": base64.RawURLEncoding.EncodeToString(challenge)})
+	return answer(w, http.StatusOK, map[string]any{"code": code, "site": site, "challenge": base64.RawURLEncoding.EncodeToString(challenge)})
 }
 
-func (c *codes) login(w http.ResponseWriter, r *http.Request) {
-	if !c.guard.mayPost(w, r, nil) {
-		return
+func (c *codes) login(w http.ResponseWriter, r *http.Request) error {
+	if err := c.guard.mayPost(r, nil); err != nil {
+		return err
 	}
 	v := c.visitors.visitor(r)
 	var body struct {
@@ -202,24 +202,22 @@ func (c *codes) login(w http.ResponseWriter, r *http.Request) {
 		// Response is what a passkey's device has answered to the code.
 		Response json.RawMessage `json:"response"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	if c.keys == nil {
 		body.Response = nil
 	}
 	// Only those who have no right code are counted: whoever guesses must not lock out
 	// everybody behind the same address.
-	if _, _, _, err := readCode(c.key, body.Code, c.now()); err != nil && !c.visitors.loginsByAddr.allow(neighbourhood(v.address)) {
+	if _, _, _, err := readCode(c.key, body.Code, c.now()); err != nil && !c.visitors.mayTry(v) {
 		c.visitors.recordRefusal(r.Context(), v, "", byLink, "too many attempts")
-		failPace(w, time.Minute, sayTooManyTries)
-		return
+		return refusePace(time.Minute, sayTooManyTries)
 	}
 	var page []byte
 	if body.Page != "" {
 		if len(body.Page) < leastPageKey || len(body.Page) > mostPageKey {
-			fail(w, http.StatusBadRequest, sayBadJSON)
-			return
+			return refuse(http.StatusBadRequest, sayBadJSON)
 		}
 		page = pageDigest(body.Page)
 	}
@@ -227,16 +225,14 @@ func (c *codes) login(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		c.log.InfoContext(r.Context(), "a person signed in", "user", userID(row.User), "how", row.How)
 		http.SetCookie(w, c.guard.cookie(r, sessionCookie, token, row.Expires.Sub(row.Begun), http.SameSiteStrictMode))
-		w.WriteHeader(http.StatusNoContent)
-		return
+		return done(w, nil)
 	}
-	status := http.StatusForbidden
+	status, wait := http.StatusForbidden, time.Duration(0)
 	var sentence, why string
 	said, isKey := errors.AsType[RefusalError](err)
 	switch {
-	case isKey && !c.visitors.loginsByAddr.allow(neighbourhood(v.address)):
-		status, sentence, why = http.StatusTooManyRequests, sayTooManyTries, "too many attempts"
-		w.Header().Set("Retry-After", "60")
+	case isKey && !c.visitors.mayTry(v):
+		status, wait, sentence, why = http.StatusTooManyRequests, time.Minute, sayTooManyTries, "too many attempts"
 	case isKey:
 		sentence, why = string(said), string(said)
 	case errors.Is(err, errForged):
@@ -248,15 +244,13 @@ func (c *codes) login(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errUnknown):
 		sentence, why = sayNotInvited, "this name may not sign in"
 	case errors.Is(err, errTooMany):
-		status, sentence, why = http.StatusTooManyRequests, sayTooManyTries, "too many attempts for this name"
-		w.Header().Set("Retry-After", "60")
+		status, wait, sentence, why = http.StatusTooManyRequests, time.Minute, sayTooManyTries, "too many attempts for this name"
 	default:
-		c.failStore(r.Context(), w, err)
-		return
+		return err
 	}
 	if !validName(row.User) {
 		row.User = ""
 	}
 	c.visitors.recordRefusal(r.Context(), v, row.User, row.How, why)
-	fail(w, status, sentence)
+	return refusal{status, sentence, wait}
 }

@@ -125,23 +125,23 @@ func (g *guard) ownToken(r *http.Request, s session) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get("X-CSRF-Token")), []byte(g.csrf(s))) == 1
 }
 
-// mayPost answers the request itself when it returns false. s is nil before
-// there is a session.
-func (g *guard) mayPost(w http.ResponseWriter, r *http.Request, s *session) bool {
+// mayPost refuses what our own page has not sent. s is nil before there is a session.
+func (g *guard) mayPost(r *http.Request, s *session) error {
 	program := s != nil && s.program
 	if !program && !g.ownPage(r) {
-		failForeign(w, g.pageOrigin(r))
-		return false
+		return g.refuseForeign(r)
 	}
 	if s != nil && !program && !g.ownToken(r, *s) {
-		fail(w, http.StatusForbidden, sayReload)
-		return false
+		return refuse(http.StatusForbidden, sayReload)
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		fail(w, http.StatusUnsupportedMediaType, sayNotJSON)
-		return false
+		return refuse(http.StatusUnsupportedMediaType, sayNotJSON)
 	}
-	return true
+	return nil
+}
+
+func (g *guard) refuseForeign(r *http.Request) error {
+	return refuse(http.StatusForbidden, sayNotOwnPage(g.pageOrigin(r))+" Or set the console's origin to the address you use.")
 }
 
 // csrf is the token that this session's page must send with each POST.

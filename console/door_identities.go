@@ -68,36 +68,32 @@ type identities struct {
 }
 
 // exchange gives a job a token of ours for the one of its provider.
-func (x *identities) exchange(w http.ResponseWriter, r *http.Request) {
+func (x *identities) exchange(w http.ResponseWriter, r *http.Request) error {
 	v := x.visitors.visitor(r)
 	var body struct {
 		Token string `json:"token"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	if body.Token == "" || len(body.Token) > maxIdentity {
-		fail(w, http.StatusBadRequest, sayNoIdentity)
-		return
+		return refuse(http.StatusBadRequest, sayNoIdentity)
 	}
 	job, err := x.identities.Job(r.Context(), body.Token)
-	if err != nil && !x.visitors.loginsByAddr.allow(neighbourhood(v.address)) { // who fails must not keep others of this address out
-		failPace(w, time.Minute, sayTooManyTries)
-		return
+	if err != nil && !x.visitors.mayTry(v) { // who fails must not keep others of this address out
+		return refusePace(time.Minute, sayTooManyTries)
 	}
 	if err != nil {
 		x.visitors.recordRefusal(r.Context(), v, "", byIdentity, err.Error())
-		fail(w, http.StatusForbidden, err.Error())
-		return
+		return refuse(http.StatusForbidden, err.Error())
 	}
 	if !x.users(job.User, nil).has(mayWrite) {
 		x.visitors.recordRefusal(r.Context(), v, job.User, byIdentity, "this name may not sign in")
-		fail(w, http.StatusForbidden, sayNotInvited)
-		return
+		return refuse(http.StatusForbidden, sayNotInvited)
 	}
 	name := strings.TrimSpace(job.Program + " " + job.Repository)
 	name = strings.ToValidUTF8(name[:min(len(name), maxTokenName)], "") // the cut may go through a character
-	x.tokens.give(w, r, byIdentity, jobTokenLife, maxJobTokens, tokenRow{User: job.User, Name: name, Scope: scopeAsk, Job: &job})
+	return x.tokens.give(w, r, byIdentity, jobTokenLife, maxJobTokens, tokenRow{User: job.User, Name: name, Scope: scopeAsk, Job: &job})
 }
 
 // forPrograms reports whether a token that can only ask may make a request.
@@ -122,7 +118,7 @@ func (x *identities) session(ctx context.Context, v visitor, token string) (sess
 		err = failed
 	}
 	if err != nil {
-		if x.visitors.loginsByAddr.allow(neighbourhood(v.address)) { // for the record; an agent needs its answer however often it asks
+		if x.visitors.mayTry(v) { // for the record; an agent needs its answer however often it asks
 			x.visitors.recordRefusal(ctx, v, "", byIdentity, err.Error())
 		}
 		return session{}, false, nil
@@ -168,8 +164,8 @@ func (x *identities) sentIdentity(r *http.Request) string {
 }
 
 // metadata says where agents get access tokens for the bot (RFC 9728).
-func (x *identities) metadata(w http.ResponseWriter, r *http.Request) {
-	answer(w, http.StatusOK, map[string]any{
+func (x *identities) metadata(w http.ResponseWriter, r *http.Request) error {
+	return answer(w, http.StatusOK, map[string]any{
 		"resource": x.guard.pageOrigin(r) + "/mcp", "authorization_servers": []string{x.identities.Issuer()}, "bearer_methods_supported": []string{"header"}, "resource_name": x.title,
 	})
 }

@@ -20,29 +20,26 @@ const (
 func OperatorCode(key []byte, now time.Time) string { return LoginCode(key, operatorMark, now) }
 
 // operate lists the tokens of a person, or ends one of anybody's.
-func (ts *tokens) operate(w http.ResponseWriter, r *http.Request) {
+func (ts *tokens) operate(w http.ResponseWriter, r *http.Request) error {
 	v, now := ts.visitors.visitor(r), ts.now()
 	if ts.guard.foreign(r) {
-		failForeign(w, ts.guard.pageOrigin(r))
-		return
+		return ts.guard.refuseForeign(r)
 	}
 	code, _ := strings.CutPrefix(r.Header.Get("Authorization"), operatorAuth)
 	user, nonce, expires, err := readCode(ts.key, code, now)
 	if err != nil || user != operatorMark {
-		if !ts.visitors.loginsByAddr.allow(neighbourhood(v.address)) {
-			failPace(w, time.Minute, sayTooManyTries)
-			return
+		if !ts.visitors.mayTry(v) {
+			return refusePace(time.Minute, sayTooManyTries)
 		}
 		ts.visitors.recordRefusal(r.Context(), v, "", byOperator, "no valid code")
-		fail(w, http.StatusForbidden, sayBadCode)
-		return
+		return refuse(http.StatusForbidden, sayBadCode)
 	}
 	var body struct {
 		Of  string `json:"of"`
 		End string `json:"end"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	out, used := []shownToken{}, false
 	var ended []string
@@ -69,13 +66,13 @@ func (ts *tokens) operate(w http.ResponseWriter, r *http.Request) {
 	})
 	switch {
 	case err != nil:
-		ts.failStore(r.Context(), w, err)
+		return err
 	case used:
-		fail(w, http.StatusForbidden, sayCodeUsed)
+		return refuse(http.StatusForbidden, sayCodeUsed)
 	case body.End != "" && len(ended) == 0:
-		fail(w, http.StatusNotFound, sayUnknownID)
+		return refuse(http.StatusNotFound, sayUnknownID)
 	default:
 		ts.streams.end(ended...)
-		answer(w, http.StatusOK, map[string]any{"tokens": out})
+		return answer(w, http.StatusOK, map[string]any{"tokens": out})
 	}
 }

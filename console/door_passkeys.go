@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 
@@ -78,15 +77,6 @@ type passkeys struct {
 	title    string
 }
 
-// fail answers with why something about passkeys was not done.
-func (ps *passkeys) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if said, ok := errors.AsType[RefusalError](err); ok {
-		fail(w, http.StatusConflict, string(said))
-		return
-	}
-	ps.failStore(r.Context(), w, err)
-}
-
 func shownPasskeys(list []Passkey) []Passkey {
 	out := []Passkey{}
 	for _, k := range list {
@@ -96,32 +86,30 @@ func shownPasskeys(list []Passkey) []Passkey {
 	return out
 }
 
-func (ps *passkeys) list(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) list(w http.ResponseWriter, r *http.Request, s session) error {
 	mine, waiting, err := ps.passkeys.Passkeys(r.Context(), s.user, s.groups)
 	if err != nil {
-		ps.fail(w, r, err)
-		return
+		return err
 	}
-	answer(w, http.StatusOK, map[string]any{"mine": shownPasskeys(mine), "waiting": shownPasskeys(waiting), "invited": s.invited})
+	return answer(w, http.StatusOK, map[string]any{"mine": shownPasskeys(mine), "waiting": shownPasskeys(waiting), "invited": s.invited})
 }
 
-func (ps *passkeys) begin(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) begin(w http.ResponseWriter, r *http.Request, s session) error {
 	n, err := ps.passkeys.BeginPasskey(r.Context(), s.user)
 	if err != nil {
-		ps.fail(w, r, err)
-		return
+		return err
 	}
 	n.Title = ps.title
-	answer(w, http.StatusOK, n)
+	return answer(w, http.StatusOK, n)
 }
 
-func (ps *passkeys) add(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) add(w http.ResponseWriter, r *http.Request, s session) error {
 	var body struct {
 		Name     string          `json:"name"`
 		Response json.RawMessage `json:"response"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	k, err := ps.passkeys.AddPasskey(r.Context(), s.user, body.Name, body.Response, func(tx store.Tx) bool {
 		row, ok := store.Load[sessionRow](tx, []byte(s.id))
@@ -133,39 +121,35 @@ func (ps *passkeys) add(w http.ResponseWriter, r *http.Request, s session) {
 		return true
 	})
 	if err != nil {
-		ps.fail(w, r, err)
-		return
+		return err
 	}
-	answer(w, http.StatusCreated, shownPasskeys([]Passkey{k})[0])
+	return answer(w, http.StatusCreated, shownPasskeys([]Passkey{k})[0])
 }
 
-func (ps *passkeys) ask(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) ask(w http.ResponseWriter, r *http.Request, s session) error {
 	o, err := ps.passkeys.AskPasskey(r.Context(), s.user, s.groups, r.PathValue("id"))
 	if err != nil {
-		ps.fail(w, r, err)
-		return
+		return err
 	}
-	answer(w, http.StatusOK, o)
+	return answer(w, http.StatusOK, o)
 }
 
-func (ps *passkeys) confirm(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) confirm(w http.ResponseWriter, r *http.Request, s session) error {
 	var body chat.Signed
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	k, err := ps.passkeys.ConfirmPasskey(r.Context(), s.user, s.groups, body)
 	if err != nil {
-		ps.fail(w, r, err)
-		return
+		return err
 	}
-	answer(w, http.StatusOK, shownPasskeys([]Passkey{k})[0])
+	return answer(w, http.StatusOK, shownPasskeys([]Passkey{k})[0])
 }
 
-func (ps *passkeys) end(w http.ResponseWriter, r *http.Request, s session) {
+func (ps *passkeys) end(w http.ResponseWriter, r *http.Request, s session) error {
 	id := r.PathValue("id")
 	if err := ps.passkeys.EndPasskey(r.Context(), s.user, id); err != nil {
-		ps.fail(w, r, err)
-		return
+		return err
 	}
-	ps.sessions.end(w, r, s, "their passkey was removed", func(_ []byte, row sessionRow) bool { return row.Passkey == id })
+	return ps.sessions.end(w, r, s, "their passkey was removed", func(_ []byte, row sessionRow) bool { return row.Passkey == id })
 }

@@ -216,8 +216,8 @@ func (ss *sessions) seen(ctx context.Context, s session) {
 }
 
 // logout ends the session of this browser.
-func (ss *sessions) logout(w http.ResponseWriter, r *http.Request, s session) {
-	ss.end(w, r, s, "", func(key []byte, _ sessionRow) bool { return string(key) == s.id })
+func (ss *sessions) logout(w http.ResponseWriter, r *http.Request, s session) error {
+	return ss.end(w, r, s, "", func(key []byte, _ sessionRow) bool { return string(key) == s.id })
 }
 
 // shownSession is a session as its person sees it.
@@ -235,7 +235,7 @@ type shownSession struct {
 func sessionID(key []byte) string { return short(digest("session id", string(key))) }
 
 // list tells a person where they are signed in.
-func (ss *sessions) list(w http.ResponseWriter, r *http.Request, s session) {
+func (ss *sessions) list(w http.ResponseWriter, r *http.Request, s session) error {
 	out := []shownSession{}
 	err := ss.db.View(r.Context(), func(tx store.Tx) error {
 		out = out[:0]
@@ -247,16 +247,15 @@ func (ss *sessions) list(w http.ResponseWriter, r *http.Request, s session) {
 		return nil
 	})
 	if err != nil {
-		ss.failStore(r.Context(), w, err)
-		return
+		return err
 	}
 	slices.SortFunc(out, func(x, y shownSession) int { return y.Seen.Compare(x.Seen) })
-	answer(w, http.StatusOK, map[string]any{"sessions": out})
+	return answer(w, http.StatusOK, map[string]any{"sessions": out})
 }
 
 // endOne ends one of the person's sessions.
-func (ss *sessions) endOne(w http.ResponseWriter, r *http.Request, s session) {
-	ss.end(w, r, s, "from another browser", func(key []byte, _ sessionRow) bool { return sessionID(key) == r.PathValue("id") })
+func (ss *sessions) endOne(w http.ResponseWriter, r *http.Request, s session) error {
+	return ss.end(w, r, s, "from another browser", func(key []byte, _ sessionRow) bool { return sessionID(key) == r.PathValue("id") })
 }
 
 // sessionsOf yields the sessions of a person with their keys.
@@ -274,8 +273,8 @@ func sessionsOf(tx store.Tx, user string) iter.Seq2[[]byte, sessionRow] {
 }
 
 // logoutEverywhere ends all sessions and tokens of this person. A token, which can be for one program, can't.
-func (ss *sessions) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) {
-	ss.end(w, r, s, everywhere, func([]byte, sessionRow) bool { return true })
+func (ss *sessions) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) error {
+	return ss.end(w, r, s, everywhere, func([]byte, sessionRow) bool { return true })
 }
 
 // everywhere notes that all of somebody's sessions were ended, and their tokens and notifications.
@@ -327,7 +326,7 @@ func (ss *sessions) recheck(ctx context.Context) error {
 }
 
 // end ends those of the person's sessions that pick selects, and answers the request.
-func (ss *sessions) end(w http.ResponseWriter, r *http.Request, s session, note string, pick func(key []byte, row sessionRow) bool) {
+func (ss *sessions) end(w http.ResponseWriter, r *http.Request, s session, note string, pick func(key []byte, row sessionRow) bool) error {
 	v := ss.visitors.visitor(r)
 	var ended []string
 	err := ss.db.Update(r.Context(), func(tx store.Tx) error {
@@ -347,8 +346,7 @@ func (ss *sessions) end(w http.ResponseWriter, r *http.Request, s session, note 
 		return nil
 	})
 	if err != nil {
-		ss.failStore(r.Context(), w, err)
-		return
+		return err
 	}
 	ss.streams.end(ended...)
 	if len(ended) > 0 {
@@ -357,5 +355,5 @@ func (ss *sessions) end(w http.ResponseWriter, r *http.Request, s session, note 
 	if slices.Contains(ended, s.id) {
 		http.SetCookie(w, ss.guard.cookie(r, sessionCookie, "", -time.Second, http.SameSiteStrictMode))
 	}
-	w.WriteHeader(http.StatusNoContent)
+	return done(w, nil)
 }

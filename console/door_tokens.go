@@ -220,7 +220,7 @@ func shownTokenOf(r tokenRow) shownToken {
 	return shownToken{ID: r.ID, Name: shownText(r.Name), Program: shownText(r.Program), Scope: r.Scope, Begun: r.Begun, Expires: r.Expires, Seen: r.Seen}
 }
 
-func (ts *tokens) list(w http.ResponseWriter, r *http.Request, s session) {
+func (ts *tokens) list(w http.ResponseWriter, r *http.Request, s session) error {
 	out := []shownToken{}
 	err := ts.db.View(r.Context(), func(tx store.Tx) error {
 		out = out[:0]
@@ -233,23 +233,22 @@ func (ts *tokens) list(w http.ResponseWriter, r *http.Request, s session) {
 		return nil
 	})
 	if err != nil {
-		ts.failStore(r.Context(), w, err)
-		return
+		return err
 	}
-	answer(w, http.StatusOK, map[string]any{"tokens": out})
+	return answer(w, http.StatusOK, map[string]any{"tokens": out})
 }
 
 // create makes a token for the person of a session. With a token a program's own can be made, which
 // asks in its name and ends with the other one.
-func (ts *tokens) create(w http.ResponseWriter, r *http.Request, s session) {
+func (ts *tokens) create(w http.ResponseWriter, r *http.Request, s session) error {
 	var body struct {
 		Name    string `json:"name"`
 		Scope   scope  `json:"scope"`
 		Days    int    `json:"days"`
 		Program string `json:"program"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	row := tokenRow{User: s.user, Groups: s.groups, Vouched: s.vouched, Scope: body.Scope, Program: strings.TrimSpace(body.Program)}
 	row.Name = strings.TrimSpace(cmp.Or(row.Program, body.Name))
@@ -259,24 +258,24 @@ func (ts *tokens) create(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	switch {
 	case s.program && (row.Program == "" || body.Scope != scopeAsk || s.bound || s.job != nil || sentToken(r) == ""):
-		fail(w, http.StatusForbidden, sayNoChild)
+		return refuse(http.StatusForbidden, sayNoChild)
 	case row.Name == "" || len(row.Name) > maxTokenName:
-		fail(w, http.StatusBadRequest, sayNamesUse)
+		return refuse(http.StatusBadRequest, sayNamesUse)
 	case body.Scope != scopeRead && body.Scope != scopeAsk && body.Scope != scopeFull || row.Program != "" && body.Scope != scopeAsk:
-		fail(w, http.StatusBadRequest, sayScopes)
+		return refuse(http.StatusBadRequest, sayScopes)
 	case body.Days < 0 || body.Days > maxTokenDays || life <= 0:
-		fail(w, http.StatusBadRequest, sayLifetime)
+		return refuse(http.StatusBadRequest, sayLifetime)
 	case s.program:
 		row.Parent = []byte(s.id)
-		ts.give(w, r, s.how, life, maxPrograms, row)
+		return ts.give(w, r, s.how, life, maxPrograms, row)
 	default:
-		ts.give(w, r, s.how, life, maxTokens, row)
+		return ts.give(w, r, s.how, life, maxTokens, row)
 	}
 }
 
 // give makes a token that lasts for life, and answers with it. Of its person, or of its parent, there
 // are at most most; of a parent's, the one that was unused the longest makes room.
-func (ts *tokens) give(w http.ResponseWriter, r *http.Request, how string, life time.Duration, most int, row tokenRow) {
+func (ts *tokens) give(w http.ResponseWriter, r *http.Request, how string, life time.Duration, most int, row tokenRow) error {
 	token, now, v := tokenPrefix+secret(), ts.now().UTC(), ts.visitors.visitor(r)
 	row.ID, row.Begun, row.Expires = short(digest("token id", token))[:tokenIDLength], now, now.Add(life)
 	full := false
@@ -302,14 +301,14 @@ func (ts *tokens) give(w http.ResponseWriter, r *http.Request, how string, life 
 	})
 	switch {
 	case err != nil:
-		ts.failStore(r.Context(), w, err)
+		return err
 	case full:
-		fail(w, http.StatusConflict, fmt.Sprintf(sayEndSomeOf, most))
+		return refuse(http.StatusConflict, fmt.Sprintf(sayEndSomeOf, most))
 	default:
 		ts.streams.end(ended...)
 		out := shownTokenOf(row)
 		out.Token = token
-		answer(w, http.StatusCreated, out)
+		return answer(w, http.StatusCreated, out)
 	}
 }
 
@@ -318,7 +317,7 @@ func tokenNote(r tokenRow) string {
 }
 
 // endOne ends one of the person's tokens, such as the one that the request came with.
-func (ts *tokens) endOne(w http.ResponseWriter, r *http.Request, s session) {
+func (ts *tokens) endOne(w http.ResponseWriter, r *http.Request, s session) error {
 	v := ts.visitors.visitor(r)
 	var ended []string
 	err := ts.db.Update(r.Context(), func(tx store.Tx) error {
@@ -329,12 +328,12 @@ func (ts *tokens) endOne(w http.ResponseWriter, r *http.Request, s session) {
 	})
 	switch {
 	case err != nil:
-		ts.failStore(r.Context(), w, err)
+		return err
 	case len(ended) == 0:
-		fail(w, http.StatusNotFound, sayNoToken)
+		return refuse(http.StatusNotFound, sayNoToken)
 	default:
 		ts.streams.end(ended...)
-		w.WriteHeader(http.StatusNoContent)
+		return done(w, nil)
 	}
 }
 

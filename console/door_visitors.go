@@ -83,6 +83,9 @@ func (vs *visitors) visitor(r *http.Request) visitor {
 	return visitor{vs.address(r), strings.ToValidUTF8(agent, "")}
 }
 
+// mayTry counts an attempt with no right code.
+func (vs *visitors) mayTry(v visitor) bool { return vs.loginsByAddr.allow(neighbourhood(v.address)) }
+
 // record puts x into the audit, in tx.
 func (vs *visitors) record(tx store.Tx, v visitor, x Access) {
 	if vs.audit == nil {

@@ -55,30 +55,28 @@ type files struct {
 	outputs    Outputs    // nil: there are none
 }
 
-func (fs *files) listRecordings(w http.ResponseWriter, r *http.Request, _ session, id string) {
+func (fs *files) listRecordings(w http.ResponseWriter, r *http.Request, _ session, id string) error {
 	list := []recording{}
 	if fs.recordings != nil {
 		found, err := fs.recordings.Recordings(r.Context(), threadID(id))
 		if err != nil && !errors.Is(err, chat.ErrGone) {
 			fs.log.WarnContext(r.Context(), "recordings cannot be listed", "thread", threadID(id), "error", err)
-			fail(w, http.StatusServiceUnavailable, sayRecordingsUnread)
-			return
+			return refuse(http.StatusServiceUnavailable, sayRecordingsUnread)
 		}
 		for _, f := range found {
 			list = append(list, recording{f.ID, f.Session, f.Pane, f.Started, f.Duration.Seconds(), f.Bytes})
 		}
 	}
-	answer(w, http.StatusOK, map[string]any{"recordings": list})
+	return answer(w, http.StatusOK, map[string]any{"recordings": list})
 }
 
 // readRecording streams one recording as a file to keep.
-func (fs *files) readRecording(w http.ResponseWriter, r *http.Request, s session, id string) {
+func (fs *files) readRecording(w http.ResponseWriter, r *http.Request, s session, id string) error {
 	name := r.PathValue("rec")
 	if fs.recordings == nil || len(name) > maxRecordingID {
-		fail(w, http.StatusNotFound, sayNoRecording)
-		return
+		return refuse(http.StatusNotFound, sayNoRecording)
 	}
-	fs.sendFile(w, r, s, attachment{
+	return fs.sendFile(w, r, s, attachment{
 		thread: threadID(id), what: "recording", name: name + ".cast", kind: "application/x-asciicast",
 		open: func(ctx context.Context) (io.ReadCloser, error) {
 			return fs.recordings.OpenRecording(ctx, threadID(id), name)
@@ -95,21 +93,19 @@ type attachment struct {
 
 // sendFile streams an attachment. An answer that breaks off in the middle is cut, so that nobody
 // takes it for a whole one.
-func (fs *files) sendFile(w http.ResponseWriter, r *http.Request, s session, f attachment) {
-	cut, leave, ok := fs.door.sessionStream(w, r, s)
-	if !ok {
-		return
+func (fs *files) sendFile(w http.ResponseWriter, r *http.Request, s session, f attachment) error {
+	cut, leave, err := fs.door.sessionStream(r, s)
+	if err != nil {
+		return err
 	}
 	defer leave()
 	body, err := f.open(r.Context())
 	if errors.Is(err, chat.ErrGone) {
-		fail(w, http.StatusNotFound, "This "+f.what+" is gone: it was kept for a while, and then removed.")
-		return
+		return refuse(http.StatusNotFound, "This "+f.what+" is gone: it was kept for a while, and then removed.")
 	}
 	if err != nil {
 		fs.log.WarnContext(r.Context(), "a file cannot be opened", "what", f.what, "thread", f.thread, "error", err)
-		fail(w, http.StatusServiceUnavailable, "The "+f.what+" cannot be opened right now: try again in a moment, and look at the bot's log if that does not help.")
-		return
+		return refuse(http.StatusServiceUnavailable, "The "+f.what+" cannot be opened right now: try again in a moment, and look at the bot's log if that does not help.")
 	}
 	defer func() { _ = body.Close() }() // it was only read
 	h := w.Header()
@@ -124,6 +120,7 @@ func (fs *files) sendFile(w http.ResponseWriter, r *http.Request, s session, f a
 		}
 		panic(http.ErrAbortHandler) // the way to cut an answer that has begun
 	}
+	return nil
 }
 
 // pour copies piece by piece: a reader has [writeTime] for each, however large
@@ -169,13 +166,12 @@ type Outputs interface {
 }
 
 // readOutput streams one output as a file to keep.
-func (fs *files) readOutput(w http.ResponseWriter, r *http.Request, s session, id string) {
+func (fs *files) readOutput(w http.ResponseWriter, r *http.Request, s session, id string) error {
 	name := r.PathValue("out")
 	if fs.outputs == nil || len(name) > maxOutputID {
-		fail(w, http.StatusNotFound, sayNoOutput)
-		return
+		return refuse(http.StatusNotFound, sayNoOutput)
 	}
-	fs.sendFile(w, r, s, attachment{
+	return fs.sendFile(w, r, s, attachment{
 		thread: threadID(id), what: "output", name: name + ".txt", kind: "text/plain; charset=utf-8",
 		open: func(ctx context.Context) (io.ReadCloser, error) {
 			return fs.outputs.OpenOutput(ctx, threadID(id), name)

@@ -38,13 +38,12 @@ type firstPage struct {
 	desk Desk // nil: nothing is told
 }
 
-func (p *firstPage) read(w http.ResponseWriter, r *http.Request, s session) {
+func (p *firstPage) read(w http.ResponseWriter, r *http.Request, s session) error {
 	ctx, cancel := context.WithTimeout(r.Context(), homeTimeout)
 	defer cancel()
 	home, err := p.desk.Home(ctx, chat.Inquiry{From: chat.User{ID: userID(s.user), Name: s.user}, Groups: s.groups, Fresh: s.program}, s.may(mayWrite))
 	if err != nil {
-		p.failStore(r.Context(), w, err)
-		return
+		return err
 	}
 	cards := func(list []chat.HomeCard) []homeCard {
 		out := []homeCard{}
@@ -63,7 +62,7 @@ func (p *firstPage) read(w http.ResponseWriter, r *http.Request, s session) {
 		f.Title, f.Severity, f.Source = shownText(f.Title), shownText(f.Severity), shownText(f.Source)
 		firing = append(firing, f)
 	}
-	answer(w, http.StatusOK, map[string]any{
+	return answer(w, http.StatusOK, map[string]any{
 		"alerts": firing, "oncall": append([]string{}, home.OnCall...),
 		"yours": cards(home.Yours), "others": cards(home.Others), "running": cards(home.Running), "changes": cards(home.Changes), "busy": doing,
 	})

@@ -33,48 +33,48 @@ func (ls *lists) names() []chat.List {
 	return ls.lists.Names()
 }
 
-func (ls *lists) read(w http.ResponseWriter, r *http.Request, s session) {
-	ls.send(w, r, s, chat.ListQuestion{Words: r.URL.Query().Get("q"), All: r.URL.Query().Has("all")})
+func (ls *lists) read(w http.ResponseWriter, r *http.Request, s session) error {
+	return ls.send(w, r, s, chat.ListQuestion{Words: r.URL.Query().Get("q"), All: r.URL.Query().Has("all")})
 }
 
 // ask is read with what was filled in.
-func (ls *lists) ask(w http.ResponseWriter, r *http.Request, s session) {
+func (ls *lists) ask(w http.ResponseWriter, r *http.Request, s session) error {
 	q := struct {
 		Words  string            `json:"q"`
 		Fields map[string]string `json:"fields"`
 		All    bool              `json:"all"`
 	}{Fields: map[string]string{}}
-	if read(w, r, &q) {
-		ls.send(w, r, s, chat.ListQuestion{Words: q.Words, Fields: q.Fields, All: q.All})
+	if err := read(w, r, &q); err != nil {
+		return err
 	}
+	return ls.send(w, r, s, chat.ListQuestion{Words: q.Words, Fields: q.Fields, All: q.All})
 }
 
 // act does what a button of a row is for.
-func (ls *lists) act(w http.ResponseWriter, r *http.Request, s session) {
+func (ls *lists) act(w http.ResponseWriter, r *http.Request, s session) error {
 	var what struct {
 		Row string `json:"row"`
 		Act string `json:"act"`
 	}
-	if !read(w, r, &what) {
-		return
+	if err := read(w, r, &what); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), homeTimeout)
 	defer cancel()
 	switch ok, err := ls.lists.Act(ctx, chat.User{ID: userID(s.user), Name: s.user}, r.PathValue("id"), what.Row, what.Act); {
 	case err != nil:
 		ls.log.WarnContext(ctx, "a list's button could not be followed", "list", r.PathValue("id"), "error", err)
-		fail(w, http.StatusServiceUnavailable, sayListUndone)
+		return refuse(http.StatusServiceUnavailable, sayListUndone)
 	case !ok:
-		fail(w, http.StatusNotFound, sayRowGone)
+		return refuse(http.StatusNotFound, sayRowGone)
 	default:
-		answer(w, http.StatusOK, map[string]any{})
+		return answer(w, http.StatusOK, map[string]any{})
 	}
 }
 
-func (ls *lists) send(w http.ResponseWriter, r *http.Request, s session, q chat.ListQuestion) {
+func (ls *lists) send(w http.ResponseWriter, r *http.Request, s session, q chat.ListQuestion) error {
 	if len(q.Words) > maxQuery {
-		fail(w, http.StatusBadRequest, sayLongSearch)
-		return
+		return refuse(http.StatusBadRequest, sayLongSearch)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), homeTimeout)
 	defer cancel()
@@ -82,12 +82,10 @@ func (ls *lists) send(w http.ResponseWriter, r *http.Request, s session, q chat.
 	l, ok, err := ls.lists.List(ctx, q)
 	switch {
 	case !ok:
-		fail(w, http.StatusNotFound, sayNoList)
-		return
+		return refuse(http.StatusNotFound, sayNoList)
 	case err != nil:
 		ls.log.WarnContext(ctx, "a list cannot be made", "list", r.PathValue("id"), "error", err)
-		fail(w, http.StatusServiceUnavailable, sayListUnread)
-		return
+		return refuse(http.StatusServiceUnavailable, sayListUnread)
 	}
 	l.Note = shownText(l.Note)
 	for i := range l.Rows {
@@ -95,5 +93,5 @@ func (ls *lists) send(w http.ResponseWriter, r *http.Request, s session, q chat.
 			l.Rows[i].Cells[j].Text = shownText(l.Rows[i].Cells[j].Text)
 		}
 	}
-	answer(w, http.StatusOK, l)
+	return answer(w, http.StatusOK, l)
 }

@@ -336,7 +336,7 @@ type device struct {
 }
 
 // list tells the page of this person's devices and wishes.
-func (p *push) list(w http.ResponseWriter, r *http.Request, s session) {
+func (p *push) list(w http.ResponseWriter, r *http.Request, s session) error {
 	list, wish := []device{}, wishRow{}
 	err := p.db.View(r.Context(), func(tx store.Tx) error {
 		list = list[:0]
@@ -350,27 +350,23 @@ func (p *push) list(w http.ResponseWriter, r *http.Request, s session) {
 		return nil
 	})
 	if err != nil {
-		p.failStore(r.Context(), w, err)
-		return
+		return err
 	}
 	slices.SortFunc(list, func(x, y device) int { return y.Seen.Compare(x.Seen) })
-	answer(w, http.StatusOK, map[string]any{"key": p.pusher.PublicKey(), "devices": list, "wishes": wish})
+	return answer(w, http.StatusOK, map[string]any{"key": p.pusher.PublicKey(), "devices": list, "wishes": wish})
 }
 
-var errManyDevices = errors.New("web: too many devices")
-
 // addDevice notes a browser's subscription, or that it is still there.
-func (p *push) addDevice(w http.ResponseWriter, r *http.Request, s session) {
+func (p *push) addDevice(w http.ResponseWriter, r *http.Request, s session) error {
 	var body struct {
 		Subscription webpush.Subscription `json:"subscription"`
 		Name         string               `json:"name"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	if err := p.pusher.Check(body.Subscription); err != nil {
-		fail(w, http.StatusBadRequest, sayBadDevice)
-		return
+		return refuse(http.StatusBadRequest, sayBadDevice)
 	}
 	id, now := deviceID(body.Subscription), p.now().UTC()
 	err := p.db.Update(r.Context(), func(tx store.Tx) error {
@@ -382,7 +378,7 @@ func (p *push) addDevice(w http.ResponseWriter, r *http.Request, s session) {
 				n++
 			}
 			if n >= devicesEach {
-				return errManyDevices
+				return refuse(http.StatusConflict, sayManyDevices)
 			}
 			row.Made = now
 		}
@@ -391,43 +387,28 @@ func (p *push) addDevice(w http.ResponseWriter, r *http.Request, s session) {
 		store.Save(tx, deviceKey(s.user, id), row)
 		return nil
 	})
-	switch {
-	case errors.Is(err, errManyDevices):
-		fail(w, http.StatusConflict, sayManyDevices)
-	case err != nil:
-		p.failStore(r.Context(), w, err)
-	default:
-		answer(w, http.StatusOK, map[string]string{"id": id})
+	if err != nil {
+		return err
 	}
+	return answer(w, http.StatusOK, map[string]string{"id": id})
 }
 
 // endDevice forgets one.
-func (p *push) endDevice(w http.ResponseWriter, r *http.Request, s session) {
+func (p *push) endDevice(w http.ResponseWriter, r *http.Request, s session) error {
 	id := r.PathValue("id")
-	err := p.db.Update(r.Context(), func(tx store.Tx) error { tx.Delete(deviceKey(s.user, id)); return nil })
-	if err != nil {
-		p.failStore(r.Context(), w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	return done(w, p.db.Update(r.Context(), func(tx store.Tx) error { tx.Delete(deviceKey(s.user, id)); return nil }))
 }
 
 // setWishes keeps when somebody wants to be told, and of what.
-func (p *push) setWishes(w http.ResponseWriter, r *http.Request, s session) {
+func (p *push) setWishes(w http.ResponseWriter, r *http.Request, s session) error {
 	var wish wishRow
-	if !read(w, r, &wish) {
-		return
+	if err := read(w, r, &wish); err != nil {
+		return err
 	}
 	if !wish.valid() {
-		fail(w, http.StatusBadRequest, sayBadWishes)
-		return
+		return refuse(http.StatusBadRequest, sayBadWishes)
 	}
-	err := p.db.Update(r.Context(), func(tx store.Tx) error { store.Save(tx, wishKey(s.user), wish); return nil })
-	if err != nil {
-		p.failStore(r.Context(), w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	return done(w, p.db.Update(r.Context(), func(tx store.Tx) error { store.Save(tx, wishKey(s.user), wish); return nil }))
 }
 
 // endDevices forgets all of somebody's.

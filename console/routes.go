@@ -94,16 +94,16 @@ func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
 		}
 	}
 	for _, r := range []openEndpoint{
-		{"POST /api/login", true, d.codes.login},
-		{"POST /api/login/begin", d.codes.keys != nil, d.codes.beginLogin},
-		{"POST /api/identity", cfg.Identities != nil, d.identities.exchange},
-		{"GET " + MetadataPath, cfg.Identities != nil && cfg.Identities.Issuer() != "", d.identities.metadata},
-		{"POST /api/operator/tokens", true, d.tokens.operate},
+		{"POST /api/login", true, g.answered(d.codes.login)},
+		{"POST /api/login/begin", d.codes.keys != nil, g.answered(d.codes.beginLogin)},
+		{"POST /api/identity", cfg.Identities != nil, g.answered(d.identities.exchange)},
+		{"GET " + MetadataPath, cfg.Identities != nil && cfg.Identities.Issuer() != "", g.answered(d.identities.metadata)},
+		{"POST /api/operator/tokens", true, g.answered(d.tokens.operate)},
 		{"GET /oidc/start", cfg.OIDC != nil, d.provider.start},
 		{"GET " + oidcCallback, cfg.OIDC != nil, d.provider.finish},
-		{"POST /api/watch", cfg.WatchLinks, shared.info},
-		{"GET /api/watch/live", cfg.WatchLinks, shared.live},
-		{"/api/", true, func(w http.ResponseWriter, _ *http.Request) { fail(w, http.StatusNotFound, sayReload) }},
+		{"POST /api/watch", cfg.WatchLinks, g.answered(shared.info)},
+		{"GET /api/watch/live", cfg.WatchLinks, g.answered(shared.live)},
+		{"/api/", true, g.answered(func(http.ResponseWriter, *http.Request) error { return refuse(http.StatusNotFound, sayReload) })},
 		{"/", true, p.serve},
 	} {
 		if r.exists {
@@ -115,7 +115,7 @@ func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
 
 // me tells the page who reads it, and what there is.
 func me(g *guard, has map[string]any, ls *lists) handler {
-	return func(w http.ResponseWriter, _ *http.Request, s session) {
+	return func(w http.ResponseWriter, _ *http.Request, s session) error {
 		role, why := "member", ""
 		if !s.may(mayWrite) {
 			role, why = "viewer", sayViewer
@@ -125,6 +125,6 @@ func me(g *guard, has map[string]any, ls *lists) handler {
 			"lists": ls.names(), "invited": s.invited,
 		}
 		maps.Copy(out, has)
-		answer(w, http.StatusOK, out)
+		return answer(w, http.StatusOK, out)
 	}
 }

@@ -27,11 +27,9 @@ type events struct {
 
 // serve streams a thread. The id of an event is the rev of its message, and a
 // reader that comes back names the last one it saw.
-func (e *events) serve(w http.ResponseWriter, r *http.Request, s session) {
-	id, ok := pathThread(r)
-	if !ok {
-		failThread(w)
-		return
+func (e *events) serve(w http.ResponseWriter, r *http.Request, s session) error {
+	if _, ok := pathThread(r); !ok {
+		return errThread
 	}
 	last := r.Header.Get("Last-Event-ID")
 	if last == "" {
@@ -39,21 +37,15 @@ func (e *events) serve(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	rev, err := number(last)
 	if err != nil {
-		fail(w, http.StatusBadRequest, sayBadAfter)
-		return
+		return refuse(http.StatusBadRequest, sayBadAfter)
 	}
-	err = e.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
+	id, err := e.openThread(r, r.PathValue("id"))
 	if err != nil {
-		e.failStore(r.Context(), w, err)
-		return
+		return err
 	}
-	if !ok {
-		failThread(w)
-		return
-	}
-	cut, leave, ok := e.door.sessionStream(w, r, s)
-	if !ok {
-		return
+	cut, leave, err := e.door.sessionStream(r, s)
+	if err != nil {
+		return err
 	}
 	defer leave()
 	seat := e.hub.join(id)
@@ -62,9 +54,10 @@ func (e *events) serve(w http.ResponseWriter, r *http.Request, s session) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies must not collect
 	if out.begin() != nil {
-		return
+		return nil
 	}
 	e.follow(r, out, id, rev, seat, cut)
+	return nil
 }
 
 // follow writes until the reader leaves, the session ends or the bot stops.

@@ -14,9 +14,8 @@ import (
 )
 
 var (
-	errNoThread = errors.New("web: there is no such thread")
-	errNotOpen  = errors.New("web: nobody handles messages yet")
-	errRefused  = errors.New("web: the bot did not accept the message")
+	errNotOpen = refuse(http.StatusServiceUnavailable, sayNotOpen)  // nobody handles messages yet
+	errRefused = refuse(http.StatusServiceUnavailable, sayNotTaken) // the bot did not accept the message
 )
 
 // patience is how long the bot may take to accept a message or a click.
@@ -95,7 +94,7 @@ func (b *inbox) accept(ctx context.Context, in incoming) error {
 		err := store.UpdateRelaxed(ctx, b.db, func(tx store.Tx) error {
 			var found bool
 			if seq, done, found = hold(tx, in, now); !found {
-				return errNoThread
+				return errThread
 			}
 			return nil
 		})
@@ -174,7 +173,7 @@ func (b *inbox) click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	var seq, rev uint64
 	err := b.db.View(ctx, func(tx store.Tx) error {
 		if _, ok := listed(tx, id); !ok {
-			return errNoThread
+			return errThread
 		}
 		seq, rev = cardOf(tx, id, c.Button)
 		return nil
@@ -216,49 +215,47 @@ type sayBody struct {
 	Text string `json:"text"`
 }
 
-func (b *inbox) startThread(w http.ResponseWriter, r *http.Request, s session) {
+func (b *sayBody) read(w http.ResponseWriter, r *http.Request) error {
+	if err := read(w, r, b); err != nil {
+		return err
+	}
+	if b.ID == "" || len(b.ID) > maxClient {
+		return refuse(http.StatusBadRequest, sayNoID)
+	}
+	if strings.TrimSpace(b.Text) == "" {
+		return refuse(http.StatusBadRequest, sayEmpty)
+	}
+	return nil
+}
+
+func (b *inbox) startThread(w http.ResponseWriter, r *http.Request, s session) error {
 	var body sayBody
-	if !read(w, r, &body) || !checkSay(w, body) {
-		return
+	if err := body.read(w, r); err != nil {
+		return err
 	}
 	in := incoming{user: s.user, groups: s.groups, thread: newThreadID(s.user, body.ID), client: body.ID, text: body.Text, start: true, token: s.program}
 	if err := b.accept(r.Context(), in); err != nil {
-		b.failAccept(r.Context(), w, err)
-		return
+		return err
 	}
-	answer(w, http.StatusCreated, map[string]any{"thread": threadID(in.thread)})
+	return answer(w, http.StatusCreated, map[string]any{"thread": threadID(in.thread)})
 }
 
-func (b *inbox) say(w http.ResponseWriter, r *http.Request, s session) {
+func (b *inbox) say(w http.ResponseWriter, r *http.Request, s session) error {
 	id, ok := pathThread(r)
 	if !ok {
-		failThread(w)
-		return
+		return errThread
 	}
 	var body sayBody
-	if !read(w, r, &body) || !checkSay(w, body) {
-		return
+	if err := body.read(w, r); err != nil {
+		return err
 	}
 	if err := b.accept(r.Context(), incoming{user: s.user, groups: s.groups, thread: id, client: body.ID, text: body.Text, token: s.program}); err != nil {
-		b.failAccept(r.Context(), w, err)
-		return
+		return err
 	}
-	answer(w, http.StatusAccepted, map[string]any{"thread": threadID(id)})
+	return answer(w, http.StatusAccepted, map[string]any{"thread": threadID(id)})
 }
 
-func checkSay(w http.ResponseWriter, b sayBody) bool {
-	switch {
-	case b.ID == "" || len(b.ID) > maxClient:
-		fail(w, http.StatusBadRequest, sayNoID)
-	case strings.TrimSpace(b.Text) == "":
-		fail(w, http.StatusBadRequest, sayEmpty)
-	default:
-		return true
-	}
-	return false
-}
-
-func (b *inbox) press(w http.ResponseWriter, r *http.Request, s session) {
+func (b *inbox) press(w http.ResponseWriter, r *http.Request, s session) error {
 	id, ok := pathThread(r)
 	thread := threadID(id)
 	foreign := false
@@ -266,8 +263,7 @@ func (b *inbox) press(w http.ResponseWriter, r *http.Request, s session) {
 		thread, ok, foreign = other, true, true // a card of the first page; the gate knows whether the button is of this thread
 	}
 	if !ok {
-		failThread(w)
-		return
+		return errThread
 	}
 	var body struct {
 		ID     string        `json:"id"`
@@ -277,24 +273,20 @@ func (b *inbox) press(w http.ResponseWriter, r *http.Request, s session) {
 		Signed *chat.Signed  `json:"signed"`
 		Ticket string        `json:"ticket"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	if body.ID == "" || len(body.ID) > maxClient || body.Button == "" {
-		fail(w, http.StatusBadRequest, sayBadClick)
-		return
+		return refuse(http.StatusBadRequest, sayBadClick)
 	}
 	if foreign && !decides.MatchString(string(body.Button)) && (body.Ticket == "" || !decidesByTicket.MatchString(string(body.Button))) {
-		fail(w, http.StatusForbidden, sayThreadOnly)
-		return
+		return refuse(http.StatusForbidden, sayThreadOnly)
 	}
 	if len(body.Reason) > maxReason {
-		fail(w, http.StatusBadRequest, sayLongReason)
-		return
+		return refuse(http.StatusBadRequest, sayLongReason)
 	}
 	if len(body.Text) > maxEdit {
-		fail(w, http.StatusBadRequest, sayLongEdit)
-		return
+		return refuse(http.StatusBadRequest, sayLongEdit)
 	}
 	ans, err := b.click(r.Context(), chat.Click{
 		ID:     eventID(id, s.user, "click:"+body.ID),
@@ -309,23 +301,9 @@ func (b *inbox) press(w http.ResponseWriter, r *http.Request, s session) {
 	})
 	switch {
 	case errors.Is(err, errRefused):
-		fail(w, http.StatusServiceUnavailable, sayNotRecorded)
+		return refuse(http.StatusServiceUnavailable, sayNotRecorded)
 	case err != nil:
-		b.failAccept(r.Context(), w, err)
-	default:
-		answer(w, http.StatusOK, shownAnswer(ans))
+		return err
 	}
-}
-
-func (b *inbox) failAccept(ctx context.Context, w http.ResponseWriter, err error) {
-	switch {
-	case errors.Is(err, errNoThread):
-		failThread(w)
-	case errors.Is(err, errNotOpen):
-		fail(w, http.StatusServiceUnavailable, sayNotOpen)
-	case errors.Is(err, errRefused):
-		fail(w, http.StatusServiceUnavailable, sayNotTaken)
-	default:
-		b.failStore(ctx, w, err)
-	}
+	return answer(w, http.StatusOK, shownAnswer(ans))
 }

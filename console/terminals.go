@@ -23,40 +23,38 @@ type terminals struct {
 	panes    Panes // nil: there are none
 }
 
-func (ts *terminals) list(w http.ResponseWriter, r *http.Request, _ session, id string) {
+func (ts *terminals) list(w http.ResponseWriter, r *http.Request, _ session, id string) error {
 	panes := []Pane{}
 	if ts.panes != nil {
 		found, err := ts.panes.Panes(r.Context(), threadID(id))
 		if err != nil && !errors.Is(err, chat.ErrGone) {
-			ts.failPanes(r.Context(), w, id, err)
-			return
+			return ts.failPanes(r.Context(), id, err)
 		}
 		panes = append(panes, found...)
 	}
-	answer(w, http.StatusOK, map[string]any{"panes": panes})
+	return answer(w, http.StatusOK, map[string]any{"panes": panes})
 }
 
-func (ts *terminals) failPanes(ctx context.Context, w http.ResponseWriter, id string, err error) {
+func (ts *terminals) failPanes(ctx context.Context, id string, err error) error {
 	ts.log.WarnContext(ctx, "panes cannot be listed", "thread", threadID(id), "error", err)
-	fail(w, http.StatusServiceUnavailable, sayTerminalsUnread)
+	return refuse(http.StatusServiceUnavailable, sayTerminalsUnread)
 }
 
 // live shows one pane over a WebSocket: binary frames, the snapshot first, then
 // the bytes as they come. With size=1 in the query a text frame comes before
 // them, {"width":..,"height":..}; with hands=1 others say who has the keyboard (see [seating]).
 // What the person with the keyboard sends in binary frames is typed.
-func (ts *terminals) live(w http.ResponseWriter, r *http.Request, s session) {
+func (ts *terminals) live(w http.ResponseWriter, r *http.Request, s session) error {
 	if !s.program && !ts.door.guard.ownPage(r) {
-		fail(w, http.StatusForbidden, sayNotOwnPage(ts.door.guard.pageOrigin(r)))
-		return
+		return refuse(http.StatusForbidden, sayNotOwnPage(ts.door.guard.pageOrigin(r)))
 	}
-	id, ok := ts.openThread(w, r, r.URL.Query().Get("thread"))
-	if !ok {
-		return
+	id, err := ts.openThread(r, r.URL.Query().Get("thread"))
+	if err != nil {
+		return err
 	}
-	cut, leave, ok := ts.door.sessionStream(w, r, s)
-	if !ok {
-		return
+	cut, leave, err := ts.door.sessionStream(r, s)
+	if err != nil {
+		return err
 	}
 	defer leave()
 	may := s.may(mayWrite)
@@ -69,7 +67,7 @@ func (ts *terminals) live(w http.ResponseWriter, r *http.Request, s session) {
 		who.seat = ts.sit(id, r.PathValue("id"), s, may)
 		defer who.seat.leave()
 	}
-	ts.show(w, r, id, r.PathValue("id"), &websocket.AcceptOptions{Subprotocols: []string{consoleProtocol}}, who)
+	return ts.show(w, r, id, r.PathValue("id"), &websocket.AcceptOptions{Subprotocols: []string{consoleProtocol}}, who)
 }
 
 // audience is whoever watches a terminal, and for how long they may.
@@ -82,32 +80,28 @@ type audience struct {
 }
 
 // show accepts the WebSocket and relays the pane to it.
-func (ts *terminals) show(w http.ResponseWriter, r *http.Request, id, pane string, how *websocket.AcceptOptions, who audience) {
+func (ts *terminals) show(w http.ResponseWriter, r *http.Request, id, pane string, how *websocket.AcceptOptions, who audience) error {
 	select {
 	case <-ts.intake.stopping():
-		fail(w, http.StatusServiceUnavailable, sayStopping)
-		return
+		return refuse(http.StatusServiceUnavailable, sayStopping)
 	default:
 	}
 	if ts.panes == nil {
-		fail(w, http.StatusNotFound, sayNoTerminals)
-		return
+		return refuse(http.StatusNotFound, sayNoTerminals)
 	}
 	ctx, leave := context.WithCancel(r.Context())
 	defer leave()
 	screen, err := ts.panes.Watch(ctx, threadID(id), pane)
 	if err != nil {
 		ts.log.WarnContext(ctx, "a pane cannot be watched", "thread", threadID(id), "error", err)
-		status, sentence := http.StatusServiceUnavailable, sayTerminalUnread
 		if errors.Is(err, chat.ErrGone) {
-			status, sentence = http.StatusNotFound, sayTerminalGone
+			return refuse(http.StatusNotFound, sayTerminalGone)
 		}
-		fail(w, status, sentence)
-		return
+		return refuse(http.StatusServiceUnavailable, sayTerminalUnread)
 	}
 	conn, err := websocket.Accept(w, r, how) // ownPage has checked the origin
 	if err != nil {
-		return // it has answered
+		return nil // it has answered
 	}
 	defer func() { _ = conn.CloseNow() }() // closed in order where there was time for it
 	// Reading has a context of its own: ending it would cut the connection
@@ -122,6 +116,7 @@ func (ts *terminals) show(w http.ResponseWriter, r *http.Request, id, pane strin
 	code, reason := ts.relay(reading, r, conn, screen, who)
 	leave()
 	_ = conn.Close(code, reason) // a browser that has left needs no goodbye
+	return nil
 }
 
 // swallow reads what the browser sends, because the connection's control frames

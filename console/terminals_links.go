@@ -28,8 +28,8 @@ const (
 )
 
 var (
-	errNoLink    = errors.New("web: there is no such watch link")
-	errManyLinks = errors.New("web: the conversation has too many watch links")
+	errNoLink   = refuse(http.StatusNotFound, sayNoLink)
+	errLinkOver = refuse(http.StatusNotFound, sayLinkOver)
 )
 
 // linkRow is a watch link. Its token is nowhere: only the token's digest is, in
@@ -110,28 +110,25 @@ func linkNote(id string, row linkRow) string {
 
 // create makes a link with which somebody without an account can watch one
 // terminal session.
-func (wl *watchLinks) create(w http.ResponseWriter, r *http.Request, s session, id string) {
+func (wl *watchLinks) create(w http.ResponseWriter, r *http.Request, s session, id string) error {
 	var body struct {
 		Pane    string `json:"pane"`
 		Minutes int    `json:"minutes"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	life := time.Duration(min(max(body.Minutes, 0), 1<<20)) * time.Minute
 	if life <= 0 || life > maxLinkLife {
-		fail(w, http.StatusBadRequest, sayLinkLife)
-		return
+		return refuse(http.StatusBadRequest, sayLinkLife)
 	}
 	panes, err := wl.terminals.panes.Panes(r.Context(), threadID(id))
 	if err != nil && !errors.Is(err, chat.ErrGone) {
-		wl.terminals.failPanes(r.Context(), w, id, err)
-		return
+		return wl.terminals.failPanes(r.Context(), id, err)
 	}
 	i := slices.IndexFunc(panes, func(p Pane) bool { return p.ID == body.Pane })
 	if i < 0 {
-		fail(w, http.StatusNotFound, sayTerminalGone)
-		return
+		return refuse(http.StatusNotFound, sayTerminalGone)
 	}
 	now, token, v := wl.now(), secret(), wl.door.visitors.visitor(r)
 	row := linkRow{
@@ -147,27 +144,23 @@ func (wl *watchLinks) create(w http.ResponseWriter, r *http.Request, s session, 
 			n++
 		}
 		if n >= linksEach {
-			return errManyLinks
+			return refuse(http.StatusConflict, sayTooManyLinks)
 		}
 		store.Save(tx, linkKey(id, name), row)
 		store.Save(tx, linkTokenKey(row.Token), linkPlace{id, name})
 		wl.door.visitors.record(tx, v, Access{What: WatchLinkMade, Name: s.user, How: s.how, Note: linkNote(name, row) + fmt.Sprintf(" in %s, until %s", threadID(id), row.Expires.Format(time.RFC3339))})
 		return nil
 	})
-	switch {
-	case errors.Is(err, errManyLinks):
-		fail(w, http.StatusConflict, sayTooManyLinks)
-	case err != nil:
-		wl.failStore(r.Context(), w, err)
-	default:
-		wl.log.InfoContext(r.Context(), "a terminal was shared", "user", userID(s.user), "thread", threadID(id), "link", name)
-		answer(w, http.StatusCreated, map[string]any{"url": wl.door.guard.pageOrigin(r) + "/watch#token=" + token, "link": linkFace(name, row)})
+	if err != nil {
+		return err
 	}
+	wl.log.InfoContext(r.Context(), "a terminal was shared", "user", userID(s.user), "thread", threadID(id), "link", name)
+	return answer(w, http.StatusCreated, map[string]any{"url": wl.door.guard.pageOrigin(r) + "/watch#token=" + token, "link": linkFace(name, row)})
 }
 
 // list shows the links of a conversation that still live, without their
 // tokens.
-func (wl *watchLinks) list(w http.ResponseWriter, r *http.Request, _ session, id string) {
+func (wl *watchLinks) list(w http.ResponseWriter, r *http.Request, _ session, id string) error {
 	rows := map[string]linkRow{}
 	err := wl.db.View(r.Context(), func(tx store.Tx) error {
 		clear(rows)
@@ -180,8 +173,7 @@ func (wl *watchLinks) list(w http.ResponseWriter, r *http.Request, _ session, id
 		return nil
 	})
 	if err != nil {
-		wl.failStore(r.Context(), w, err)
-		return
+		return err
 	}
 	list := []shared{}
 	for name, row := range rows {
@@ -190,15 +182,14 @@ func (wl *watchLinks) list(w http.ResponseWriter, r *http.Request, _ session, id
 		}
 	}
 	slices.SortFunc(list, func(x, y shared) int { return cmp.Or(x.Made.Compare(y.Made), strings.Compare(x.ID, y.ID)) })
-	answer(w, http.StatusOK, map[string]any{"links": list})
+	return answer(w, http.StatusOK, map[string]any{"links": list})
 }
 
 // end ends a link at once; every member may end every link.
-func (wl *watchLinks) end(w http.ResponseWriter, r *http.Request, s session, id string) {
+func (wl *watchLinks) end(w http.ResponseWriter, r *http.Request, s session, id string) error {
 	name, v := r.PathValue("link"), wl.door.visitors.visitor(r)
 	if !validID(name) {
-		failNoLink(w)
-		return
+		return errNoLink
 	}
 	err := wl.db.Update(r.Context(), func(tx store.Tx) error {
 		row, ok := store.Load[linkRow](tx, linkKey(id, name))
@@ -211,19 +202,10 @@ func (wl *watchLinks) end(w http.ResponseWriter, r *http.Request, s session, id 
 		wl.tell(tx, "") // those who watch at other replicas are out too
 		return nil
 	})
-	switch {
-	case errors.Is(err, errNoLink):
-		failNoLink(w)
-	case err != nil:
-		wl.failStore(r.Context(), w, err)
-	default:
+	if err == nil {
 		wl.door.streams.end(linkStreams(id, name))
-		w.WriteHeader(http.StatusNoContent)
 	}
-}
-
-func failNoLink(w http.ResponseWriter) {
-	fail(w, http.StatusNotFound, sayNoLink)
+	return done(w, err)
 }
 
 // opened is a link that somebody has shown the token of.
@@ -235,26 +217,26 @@ type opened struct {
 // byToken finds the live link of a token.
 func (wl *watchLinks) byToken(ctx context.Context, token string) (o opened, err error) {
 	if len(token) != len(secret()) {
-		return o, errNoLink
+		return o, errLinkOver
 	}
 	err = wl.db.View(ctx, func(tx store.Tx) error {
 		sum := linkDigest(token)
 		place, ok := store.Load[linkPlace](tx, linkTokenKey(sum))
 		if !ok {
-			return errNoLink
+			return errLinkOver
 		}
 		row, ok := store.Load[linkRow](tx, linkKey(place.Thread, place.ID))
 		if !ok || subtle.ConstantTimeCompare(row.Token, sum) != 1 {
-			return errNoLink
+			return errLinkOver
 		}
 		if _, ok := listed(tx, place.Thread); !ok {
-			return errNoLink
+			return errLinkOver
 		}
 		o = opened{place, row}
 		return nil
 	})
 	if err == nil && !wl.shows(o.linkRow, wl.now()) {
-		err = errNoLink
+		err = errLinkOver
 	}
 	if err == nil {
 		connlimit.Keep(ctx)
@@ -279,25 +261,26 @@ func (wl *watchLinks) watched(ctx context.Context, o opened) ([]Pane, error) {
 
 // info tells the page of a link what it shows. Nothing else of the
 // conversation is in the answer.
-func (wl *watchLinks) info(w http.ResponseWriter, r *http.Request) {
-	if !wl.door.guard.mayPost(w, r, nil) || !wl.mayLook(w, r) {
-		return
+func (wl *watchLinks) info(w http.ResponseWriter, r *http.Request) error {
+	if err := wl.door.guard.mayPost(r, nil); err != nil {
+		return err
+	}
+	if err := wl.mayLook(r); err != nil {
+		return err
 	}
 	var body struct {
 		Token string `json:"token"`
 	}
-	if !read(w, r, &body) {
-		return
+	if err := read(w, r, &body); err != nil {
+		return err
 	}
 	o, err := wl.byToken(r.Context(), body.Token)
 	if err != nil {
-		wl.failWatch(r.Context(), w, err)
-		return
+		return err
 	}
 	panes, err := wl.watched(r.Context(), o)
 	if err != nil {
-		wl.terminals.failPanes(r.Context(), w, o.Thread, err)
-		return
+		return wl.terminals.failPanes(r.Context(), o.Thread, err)
 	}
 	type face struct {
 		ID    string `json:"id"`
@@ -308,74 +291,59 @@ func (wl *watchLinks) info(w http.ResponseWriter, r *http.Request) {
 	for _, p := range panes {
 		list = append(list, face{p.ID, p.Name, p.State})
 	}
-	answer(w, http.StatusOK, map[string]any{"by": o.By, "until": o.Expires, "session": o.Session, "panes": list})
+	return answer(w, http.StatusOK, map[string]any{"by": o.By, "until": o.Expires, "session": o.Session, "panes": list})
 }
 
-func (wl *watchLinks) mayLook(w http.ResponseWriter, r *http.Request) bool {
-	if wl.watchLookups.allow(neighbourhood(wl.door.visitors.address(r))) {
-		return true
+func (wl *watchLinks) mayLook(r *http.Request) error {
+	if !wl.watchLookups.allow(neighbourhood(wl.door.visitors.address(r))) {
+		return refusePace(5*time.Second, sayTooFast)
 	}
-	failPace(w, 5*time.Second, sayTooFast)
-	return false
-}
-
-func (wl *watchLinks) failWatch(ctx context.Context, w http.ResponseWriter, err error) {
-	if errors.Is(err, errNoLink) {
-		fail(w, http.StatusNotFound, sayLinkOver)
-		return
-	}
-	wl.failStore(ctx, w, err)
+	return nil
 }
 
 // live shows one terminal of a link over a WebSocket, as live does, until
 // the link ends.
-func (wl *watchLinks) live(w http.ResponseWriter, r *http.Request) {
+func (wl *watchLinks) live(w http.ResponseWriter, r *http.Request) error {
 	if !wl.door.guard.ownPage(r) {
-		fail(w, http.StatusForbidden, sayNotOwnPage(wl.door.guard.pageOrigin(r)))
-		return
+		return refuse(http.StatusForbidden, sayNotOwnPage(wl.door.guard.pageOrigin(r)))
 	}
-	if !wl.mayLook(w, r) {
-		return
+	if err := wl.mayLook(r); err != nil {
+		return err
 	}
 	o, err := wl.byToken(r.Context(), protocolSecret(r, tokenProtocol))
 	if err != nil {
-		wl.failWatch(r.Context(), w, err)
-		return
+		return err
 	}
-	cut, leave, ok := wl.door.stream(w, linkStreams(o.Thread, o.ID))
-	if !ok {
-		return
+	cut, leave, err := wl.door.stream(linkStreams(o.Thread, o.ID))
+	if err != nil {
+		return err
 	}
 	defer leave()
 	// It may have been ended between the two lines above.
 	alive := func(ctx context.Context) (bool, error) {
 		_, err := wl.byToken(ctx, protocolSecret(r, tokenProtocol))
-		if errors.Is(err, errNoLink) {
+		if errors.Is(err, errLinkOver) {
 			return false, nil
 		}
 		return err == nil, err
 	}
 	if ok, err := alive(r.Context()); err != nil || !ok {
-		wl.failWatch(r.Context(), w, errors.Join(err, errNoLink))
-		return
+		return errLinkOver
 	}
 	panes, err := wl.watched(r.Context(), o)
 	if err != nil {
-		wl.terminals.failPanes(r.Context(), w, o.Thread, err)
-		return
+		return wl.terminals.failPanes(r.Context(), o.Thread, err)
 	}
 	pane := r.URL.Query().Get("pane")
 	if !slices.ContainsFunc(panes, func(p Pane) bool { return p.ID == pane }) {
-		fail(w, http.StatusNotFound, sayTerminalGone)
-		return
+		return refuse(http.StatusNotFound, sayTerminalGone)
 	}
 	if err := wl.noteUse(r, o); err != nil {
-		wl.failWatch(r.Context(), w, err)
-		return
+		return err
 	}
 	until := time.NewTimer(o.Expires.Sub(wl.now()))
 	defer until.Stop()
-	wl.terminals.show(w, r, o.Thread, pane, &websocket.AcceptOptions{Subprotocols: []string{watchProtocol}},
+	return wl.terminals.show(w, r, o.Thread, pane, &websocket.AcceptOptions{Subprotocols: []string{watchProtocol}},
 		audience{alive: alive, cut: cut, until: until.C, gone: "the link has ended"})
 }
 
@@ -399,7 +367,7 @@ func (wl *watchLinks) noteUse(r *http.Request, o opened) error {
 	return wl.db.Update(r.Context(), func(tx store.Tx) error {
 		row, ok := store.Load[linkRow](tx, linkKey(o.Thread, o.ID))
 		if !ok {
-			return errNoLink
+			return errLinkOver
 		}
 		if slices.Contains(row.From, v.address) || len(row.From) >= usersKept {
 			return nil

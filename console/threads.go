@@ -144,17 +144,15 @@ func (f filter) has(t threadRow, r reader, m markRow) bool {
 
 // readList answers with the threads that somebody wants to see, from a place on. Pinned ones come
 // first.
-func (c *conversations) readList(w http.ResponseWriter, r *http.Request, s session) {
+func (c *conversations) readList(w http.ResponseWriter, r *http.Request, s session) error {
 	q := r.URL.Query()
 	want, query := filter(q.Get("filter")), q.Get("q")
 	after, ok := readCursor(q.Get("after"))
 	if !ok || !slices.Contains(filters, want) {
-		fail(w, http.StatusBadRequest, sayBadList)
-		return
+		return refuse(http.StatusBadRequest, sayBadList)
 	}
 	if len(query) > maxQuery {
-		fail(w, http.StatusBadRequest, sayLongSearch)
-		return
+		return refuse(http.StatusBadRequest, sayLongSearch)
 	}
 	reads := reader{user: s.user}
 	var list []thread
@@ -186,14 +184,13 @@ func (c *conversations) readList(w http.ResponseWriter, r *http.Request, s sessi
 		})
 	}
 	if err != nil {
-		c.failStore(r.Context(), w, err)
-		return
+		return err
 	}
 	out := map[string]any{"threads": list}
 	if next.id != "" {
 		out["next"] = next.String()
 	}
-	answer(w, http.StatusOK, out)
+	return answer(w, http.StatusOK, out)
 }
 
 func (c *conversations) search(tx store.Tx, r reader, words []string, want filter, after cursor) (list []thread, next cursor) {
@@ -259,12 +256,12 @@ func front(list, pinned []thread, after cursor) []thread {
 }
 
 // mark changes what a thread is to somebody: read up to a message, pinned or not.
-func (c *conversations) mark(w http.ResponseWriter, r *http.Request, s session) {
+func (c *conversations) mark(w http.ResponseWriter, r *http.Request, s session) error {
 	var body struct {
 		Read   uint64 `json:"read"`
 		Pinned *bool  `json:"pinned"`
 	}
-	c.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
+	return c.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
 		m, _ := store.Load[markRow](tx, markKey(s.user, id))
 		m.Read = max(m.Read, min(body.Read, t.Last)) // no message has a higher number
 		store.Save(tx, markKey(s.user, id), m)
@@ -293,12 +290,12 @@ func pins(tx store.Tx, user string) map[string]bool {
 }
 
 // arrange renames a thread or archives it, for everybody. A new message takes it out of the archive.
-func (c *conversations) arrange(w http.ResponseWriter, r *http.Request, _ session) {
+func (c *conversations) arrange(w http.ResponseWriter, r *http.Request, _ session) error {
 	var body struct {
 		Title    *string `json:"title"`
 		Archived *bool   `json:"archived"`
 	}
-	c.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
+	return c.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
 		if body.Title != nil {
 			if len(*body.Title) > titleMax || title(*body.Title) == "" {
 				return sayBadTitle
@@ -320,35 +317,27 @@ func (c *conversations) arrange(w http.ResponseWriter, r *http.Request, _ sessio
 }
 
 // change reads a request about a thread into body and has do carry it out; do returns why not.
-func (c *conversations) change(w http.ResponseWriter, r *http.Request, body any, do func(store.Tx, string, threadRow) string) {
+func (c *conversations) change(w http.ResponseWriter, r *http.Request, body any, do func(store.Tx, string, threadRow) string) error {
 	id, ok := pathThread(r)
 	if !ok {
-		failThread(w)
-		return
+		return errThread
 	}
-	if !read(w, r, body) {
-		return
+	if err := read(w, r, body); err != nil {
+		return err
 	}
 	var refused string
-	found := false
 	err := store.UpdateRelaxed(r.Context(), c.db, func(tx store.Tx) error {
-		refused = ""
-		var t threadRow
-		if t, found = listed(tx, id); found {
-			refused = do(tx, id, t)
+		t, ok := listed(tx, id)
+		if !ok {
+			return errThread
 		}
+		refused = do(tx, id, t)
 		return nil
 	})
-	switch {
-	case err != nil:
-		c.failStore(r.Context(), w, err)
-	case !found:
-		failThread(w)
-	case refused != "":
-		fail(w, http.StatusConflict, refused)
-	default:
-		w.WriteHeader(http.StatusNoContent)
+	if err == nil && refused != "" {
+		err = refuse(http.StatusConflict, refused)
 	}
+	return done(w, err)
 }
 
 // thread is a thread as the page sees it. State is "waiting" when a card wants
@@ -427,18 +416,16 @@ func (c *conversations) message(n numbered) message {
 }
 
 // read answers with the last messages, those before or after one, or those around one.
-func (c *conversations) read(w http.ResponseWriter, r *http.Request, s session) {
+func (c *conversations) read(w http.ResponseWriter, r *http.Request, s session) error {
 	id, ok := pathThread(r)
 	if !ok {
-		failThread(w)
-		return
+		return errThread
 	}
 	var at [3]uint64
 	for i, name := range []string{"before", "after", "around"} {
 		var err error
 		if at[i], err = number(r.URL.Query().Get(name)); err != nil {
-			fail(w, http.StatusBadRequest, sayBadPlace)
-			return
+			return refuse(http.StatusBadRequest, sayBadPlace)
 		}
 	}
 	end, begin, middle := at[0], at[1], at[2]
@@ -449,7 +436,7 @@ func (c *conversations) read(w http.ResponseWriter, r *http.Request, s session) 
 	var more, later bool
 	err := c.db.View(r.Context(), func(tx store.Tx) error {
 		if t, ok = listed(tx, id); !ok {
-			return nil
+			return errThread
 		}
 		m, _ = store.Load[markRow](tx, markKey(s.user, id))
 		_, pinned[id] = tx.Get(pinKey(s.user, id))
@@ -467,18 +454,13 @@ func (c *conversations) read(w http.ResponseWriter, r *http.Request, s session) 
 		return nil
 	})
 	if err != nil {
-		c.failStore(r.Context(), w, err)
-		return
-	}
-	if !ok {
-		failThread(w)
-		return
+		return err
 	}
 	messages := []message{}
 	for _, n := range page {
 		messages = append(messages, c.message(n))
 	}
-	answer(w, http.StatusOK, map[string]any{
+	return answer(w, http.StatusOK, map[string]any{
 		"thread": c.thread(id, t, reader{user: s.user, pins: pinned}, m), "messages": messages, "more": more, "later": later, "rev": t.Last,
 	})
 }
