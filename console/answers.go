@@ -64,12 +64,11 @@ var errThread = refuse(http.StatusNotFound, sayNoThread)
 // answered makes a handler of one that returns why it has not answered.
 func (g ground) answered(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		var no refusal
 		err := do(w, r)
 		if said, ok := errors.AsType[RefusalError](err); ok {
 			err = refuse(http.StatusConflict, string(said))
 		}
-		if errors.As(err, &no) {
+		if no, ok := errors.AsType[refusal](err); ok {
 			if no.wait > 0 {
 				w.Header().Set("Retry-After", strconv.Itoa(int(no.wait/time.Second)))
 			}

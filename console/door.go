@@ -16,41 +16,49 @@ import (
 // door finds out who a request comes from, and lets through who may make it. It is the only way to
 // a handler for people who are signed in.
 type door struct {
-	ground
-	guard        *guard
-	visitors     *visitors
+	*entry
 	sessions     *sessions
 	tokens       *tokens
 	identities   *identities
 	names        *names
 	codes        *codes
 	provider     *provider
-	streams      *streams
 	actions      *buckets // what people do, by session
 	programCalls *buckets // what programs ask for, by token
 }
 
+// entry is what each way in stands on.
+type entry struct {
+	ground
+	key      []byte // signs codes
+	guard    *guard
+	visitors *visitors
+	streams  *streams
+	users    func(string, []string) Role
+	tell     func(tx store.Tx, thread string) // other replicas
+	absolute time.Duration                    // after which who is let in has to come again
+}
+
 func newDoor(g ground, cfg Config, tell func(store.Tx, string), p *pages, open *streams) *door {
-	keys := cfg.Passkeys
-	if cfg.OIDC != nil {
-		keys = nil // the provider also says who has left
-	}
 	perAddr := func() *limiter { return newLimiter(g.now, attemptsEach, attemptsAll) }
-	d := &door{ground: g, streams: open, actions: newBuckets(g.now, rate.Limit(cfg.ActsPerSecond), cfg.ActsAtOnce), programCalls: newBuckets(g.now, asksPerSecond, asksAtOnce)}
-	d.visitors = &visitors{ground: g, proxies: cfg.Proxies, audit: cfg.Audit, refusals: newRefusals(), loginsByAddr: perAddr()}
-	d.guard = &guard{key: cfg.Key, origin: cfg.Origin, cookieTag: "_" + hex.EncodeToString(mac(cfg.Key, "cookie name", "")[:6]), pages: p}
-	d.names = &names{names: cfg.Names, absolute: cfg.Absolute}
-	d.tokens = &tokens{ground: g, key: cfg.Key, guard: d.guard, visitors: d.visitors, streams: open, users: cfg.Users, identities: cfg.Identities, tell: tell, absolute: cfg.Absolute}
-	d.identities = &identities{ground: g, identities: cfg.Identities, guard: d.guard, visitors: d.visitors, names: d.names, tokens: d.tokens, users: cfg.Users, title: cfg.Title}
-	d.sessions = &sessions{
-		ground: g, guard: d.guard, visitors: d.visitors, tokens: d.tokens, streams: open, users: cfg.Users, keys: keys, tell: tell,
-		idle: cfg.Idle, absolute: cfg.Absolute, loginsByName: newLimiter(g.now, attemptsEach, 0),
+	in := &entry{
+		ground: g, key: cfg.Key, streams: open, users: cfg.Users, tell: tell, absolute: cfg.Absolute,
+		guard:    &guard{key: cfg.Key, origin: cfg.Origin, cookieTag: "_" + hex.EncodeToString(mac(cfg.Key, "cookie name", "")[:6]), pages: p},
+		visitors: &visitors{ground: g, proxies: cfg.Proxies, audit: cfg.Audit, refusals: newRefusals(), loginsByAddr: perAddr()},
 	}
-	d.codes = &codes{ground: g, key: cfg.Key, keys: keys, guard: d.guard, visitors: d.visitors, sessions: d.sessions}
-	d.provider = &provider{
-		ground: g, key: cfg.Key, oidc: cfg.OIDC, guard: d.guard, visitors: d.visitors, sessions: d.sessions, names: d.names, pages: p, oidcStartsByAddr: perAddr(),
+	known := &names{names: cfg.Names, absolute: cfg.Absolute}
+	ts := &tokens{in, cfg.Identities}
+	ss := &sessions{entry: in, tokens: ts, keys: cfg.Passkeys, idle: cfg.Idle, loginsByName: newLimiter(g.now, attemptsEach, 0)}
+	if cfg.OIDC != nil {
+		ss.keys = nil // the provider also says who has left
 	}
-	return d
+	return &door{
+		entry: in, sessions: ss, tokens: ts, names: known,
+		identities: &identities{in, cfg.Identities, known, ts, cfg.Title},
+		codes:      &codes{in, ss},
+		provider:   &provider{in, cfg.OIDC, ss, known, p, perAddr()},
+		actions:    newBuckets(g.now, rate.Limit(cfg.ActsPerSecond), cfg.ActsAtOnce), programCalls: newBuckets(g.now, asksPerSecond, asksAtOnce),
+	}
 }
 
 // handler answers a request of somebody who is signed in, or returns why not.

@@ -100,11 +100,7 @@ func validName(name string) bool {
 
 // codes trades sign-in codes for sessions: those of links, and those that a passkey has signed.
 type codes struct {
-	ground
-	key      []byte
-	keys     Passkeys // sign people in; nil: they don't
-	guard    *guard
-	visitors *visitors
+	*entry
 	sessions *sessions
 }
 
@@ -125,7 +121,7 @@ func (c *codes) redeem(ctx context.Context, v visitor, code string, response jso
 		if user != keyMark {
 			return row, "", errForged
 		}
-		if err := c.keys.Signed(ctx, code, response); err != nil {
+		if err := c.sessions.keys.Signed(ctx, code, response); err != nil {
 			return row, "", err
 		}
 	} else {
@@ -143,7 +139,7 @@ func (c *codes) redeem(ctx context.Context, v visitor, code string, response jso
 			return errUsed
 		}
 		if response != nil {
-			k, err := c.keys.SignedIn(tx, code, response)
+			k, err := c.sessions.keys.SignedIn(tx, code, response)
 			if err != nil {
 				return err
 			}
@@ -185,7 +181,7 @@ func (c *codes) beginLogin(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	code := LoginCode(c.key, keyMark, c.now())
-	site, challenge := c.keys.SignInSite(code)
+	site, challenge := c.sessions.keys.SignInSite(code)
 	return answer(w, http.StatusOK, map[string]any{"code": code, "site": site, "challenge": base64.RawURLEncoding.EncodeToString(challenge)})
 }
 
@@ -205,7 +201,7 @@ func (c *codes) login(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &body); err != nil {
 		return err
 	}
-	if c.keys == nil {
+	if c.sessions.keys == nil {
 		body.Response = nil
 	}
 	// Only those who have no right code are counted: whoever guesses must not lock out

@@ -57,13 +57,10 @@ type Identities interface {
 
 // identities lets in who has a token that others have signed.
 type identities struct {
-	ground
+	*entry
 	identities Identities // nil: there are none
-	guard      *guard
-	visitors   *visitors
 	names      *names
 	tokens     *tokens
-	users      func(string, []string) Role
 	title      string
 }
 

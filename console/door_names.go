@@ -119,10 +119,7 @@ func (n *names) identify(tx store.Tx, who account, said, name string, now time.T
 // tidyNames forgets accounts that have not signed in for long.
 func tidyNames(tx store.Tx, now time.Time) {
 	for _, kind := range []string{"name", "account"} {
-		from, to := store.Prefix(scheme, kind)
-		for k, raw := range tx.Scan(from, to) {
-			var row nameRow
-			store.Decode(k, raw, &row)
+		for k, row := range decoded[nameRow](tx.Scan(store.Prefix(scheme, kind))) {
 			if now.Sub(row.Seen) >= nameKept {
 				tx.Delete(k)
 			}

@@ -48,11 +48,8 @@ type flight struct {
 
 // provider signs people in through the identity provider.
 type provider struct {
-	ground
-	key              []byte
+	*entry
 	oidc             OIDC // nil: there is none
-	guard            *guard
-	visitors         *visitors
 	sessions         *sessions
 	names            *names
 	pages            *pages
@@ -165,7 +162,7 @@ func (p *provider) finish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.log.InfoContext(r.Context(), "a person signed in", "user", userID(name), "how", byOIDC)
-	http.SetCookie(w, p.guard.cookie(r, sessionCookie, token, p.sessions.absolute, http.SameSiteStrictMode))
+	http.SetCookie(w, p.guard.cookie(r, sessionCookie, token, p.absolute, http.SameSiteStrictMode))
 	next, part := "/", url.Values{}
 	if f.Thread != "" {
 		part.Set("t", string(threadID(f.Thread)))

@@ -54,12 +54,11 @@ func (ts *tokens) operate(w http.ResponseWriter, r *http.Request) error {
 			ended = ts.end(tx, v, "", byOperator, func(_ []byte, row tokenRow) bool { return row.ID == body.End })
 			return nil
 		}
-		_, rows := tokensOf(tx, strings.TrimPrefix(body.Of, scheme+":"))
-		for _, row := range rows {
-			if row.works(tx, now) {
-				t := shownTokenOf(row)
-				t.User = row.User
-				out = append(out, t)
+		for _, t := range tokensOf(tx, strings.TrimPrefix(body.Of, scheme+":")) {
+			if t.works(tx, now) {
+				shown := shownTokenOf(t.tokenRow)
+				shown.User = t.User
+				out = append(out, shown)
 			}
 		}
 		return nil

@@ -57,16 +57,11 @@ func pageDigest(key string) []byte { return digest("page", key) }
 
 // sessions are the browsers in which people are signed in.
 type sessions struct {
-	ground
-	guard          *guard
-	visitors       *visitors
-	tokens         *tokens
-	streams        *streams
-	users          func(string, []string) Role
-	keys           Passkeys // sign people in; nil: they don't
-	tell           func(store.Tx, string)
-	idle, absolute time.Duration
-	loginsByName   *limiter // attempts
+	*entry
+	tokens       *tokens
+	keys         Passkeys // sign people in; nil: they don't
+	idle         time.Duration
+	loginsByName *limiter // attempts
 }
 
 // over tells why a session has ended by itself; empty when it has not.
@@ -97,25 +92,19 @@ func (ss *sessions) begin(tx store.Tx, v visitor, row sessionRow, now time.Time)
 // does it, so there are never more rows than sign-ins in the life of one.
 func (ss *sessions) tidy(tx store.Tx, v visitor, now time.Time) {
 	for _, kind := range []string{"code", "oidc"} {
-		from, to := store.Prefix(scheme, kind)
-		for k, raw := range tx.Scan(from, to) {
-			var row codeRow
-			store.Decode(k, raw, &row)
+		for k, row := range decoded[codeRow](tx.Scan(store.Prefix(scheme, kind))) {
 			if !now.Before(row.Expires) {
 				tx.Delete(k)
 			}
 		}
 	}
-	from, to := store.Prefix(scheme, "session")
-	for k, raw := range tx.Scan(from, to) {
-		var row sessionRow
-		store.Decode(k, raw, &row)
+	for k, row := range decoded[sessionRow](tx.Scan(store.Prefix(scheme, "session"))) {
 		if why := ss.over(row, now); why != "" {
 			tx.Delete(k)
 			ss.visitors.record(tx, visitor{row.From, row.Agent}, Access{What: SignedOut, Name: row.User, How: row.How, Note: why})
 		}
 	}
-	from, to = store.Prefix(scheme, "watch")
+	from, to := store.Prefix(scheme, "watch")
 	ss.visitors.tidyLinks(tx, v, from, to, now)
 	tidyNames(tx, now)
 }
@@ -261,10 +250,7 @@ func (ss *sessions) endOne(w http.ResponseWriter, r *http.Request, s session) er
 // sessionsOf yields the sessions of a person with their keys.
 func sessionsOf(tx store.Tx, user string) iter.Seq2[[]byte, sessionRow] {
 	return func(yield func([]byte, sessionRow) bool) {
-		from, to := store.Prefix(scheme, "session")
-		for k, raw := range tx.Scan(from, to) {
-			var row sessionRow
-			store.Decode(k, raw, &row)
+		for k, row := range decoded[sessionRow](tx.Scan(store.Prefix(scheme, "session"))) {
 			if row.User == user && !yield(k, row) {
 				return
 			}
@@ -285,10 +271,7 @@ func (ss *sessions) recheck(ctx context.Context) error {
 	var ended []string
 	err := ss.db.Update(ctx, func(tx store.Tx) error {
 		ended = ended[:0]
-		from, to := store.Prefix(scheme, "session")
-		for k, raw := range tx.Scan(from, to) {
-			var row sessionRow
-			store.Decode(k, raw, &row)
+		for k, row := range decoded[sessionRow](tx.Scan(store.Prefix(scheme, "session"))) {
 			if ss.users(row.User, slices.Clone(row.Groups)).has(mayRead) {
 				continue
 			}
@@ -299,10 +282,7 @@ func (ss *sessions) recheck(ctx context.Context) error {
 		ended = append(ended, ss.tokens.end(tx, visitor{}, "", "", func(_ []byte, row tokenRow) bool {
 			return !ss.users(row.User, slices.Clone(row.Groups)).has(mayRead)
 		})...)
-		from, to = store.Prefix(scheme, "watch")
-		for k, raw := range tx.Scan(from, to) {
-			var row linkRow
-			store.Decode(k, raw, &row)
+		for k, row := range decoded[linkRow](tx.Scan(store.Prefix(scheme, "watch"))) {
 			place, ok := store.Load[linkPlace](tx, linkTokenKey(row.Token))
 			if !ok || ss.users(row.By, slices.Clone(row.Groups)).has(mayShare) {
 				continue

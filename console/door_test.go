@@ -405,7 +405,7 @@ func TestWhoIsNotLetInThroughAProvider(t *testing.T) {
 			return r.stranger().visit("/oidc/callback?code=good", with(k))
 		}, 403, "No sign-in was started", 0, "sign-in refused oidc"},
 		{"a cookie of another key", nil, func(r *rig) reply {
-			b := &provider{key: []byte(strings.Repeat("x", keySize))}
+			b := &provider{entry: &entry{key: []byte(strings.Repeat("x", keySize))}}
 			v, err := b.seal(flight{Keep: "kept", Expires: r.clock.now().Add(time.Hour)})
 			if err != nil {
 				r.t.Fatal(err)

@@ -97,15 +97,8 @@ func sentToken(r *http.Request) string {
 
 // tokens are what programs come in with.
 type tokens struct {
-	ground
-	key        []byte
-	guard      *guard
-	visitors   *visitors
-	streams    *streams
-	users      func(string, []string) Role
+	*entry
 	identities Identities // nil: there are none
-	tell       func(store.Tx, string)
-	absolute   time.Duration
 }
 
 // session is who a request with a token comes from. Whether that person may be here is asked
@@ -164,11 +157,10 @@ func (r tokenRow) own() string {
 
 // vouch renews what the identity provider said about a person for their tokens.
 func vouch(tx store.Tx, user string, groups []string, now time.Time) {
-	keys, rows := tokensOf(tx, user)
-	for i, row := range rows {
-		if row.Job == nil {
-			row.Groups, row.Vouched = groups, now.UTC()
-			store.Save(tx, keys[i], row)
+	for _, t := range tokensOf(tx, user) {
+		if t.Job == nil {
+			t.Groups, t.Vouched = groups, now.UTC()
+			store.Save(tx, t.key, t.tokenRow)
 		}
 	}
 }
@@ -181,26 +173,21 @@ func (ts *tokens) seen(tx store.Tx, key []byte) {
 	}
 }
 
-// tokensOf yields the tokens of one person, or of all with "", with their keys, the newest first.
-func tokensOf(tx store.Tx, user string) (keys [][]byte, rows []tokenRow) {
-	from, to := store.Prefix(scheme, "token")
-	type pair struct {
-		key []byte
-		row tokenRow
-	}
-	var all []pair
-	for k, raw := range tx.Scan(from, to) {
-		var row tokenRow
-		store.Decode(k, raw, &row)
+// keptToken is a token with its key.
+type keptToken struct {
+	key []byte
+	tokenRow
+}
+
+// tokensOf returns the tokens of one person, or of all with "", the newest first.
+func tokensOf(tx store.Tx, user string) (all []keptToken) {
+	for k, row := range decoded[tokenRow](tx.Scan(store.Prefix(scheme, "token"))) {
 		if user == "" || row.User == user {
-			all = append(all, pair{slices.Clone(k), row})
+			all = append(all, keptToken{slices.Clone(k), row})
 		}
 	}
-	slices.SortFunc(all, func(x, y pair) int { return y.row.Begun.Compare(x.row.Begun) })
-	for _, p := range all {
-		keys, rows = append(keys, p.key), append(rows, p.row)
-	}
-	return keys, rows
+	slices.SortFunc(all, func(x, y keptToken) int { return y.Begun.Compare(x.Begun) })
+	return all
 }
 
 // shownToken is a token as its person sees it. The token itself is shown once, when it is made.
@@ -224,10 +211,9 @@ func (ts *tokens) list(w http.ResponseWriter, r *http.Request, s session) error 
 	out := []shownToken{}
 	err := ts.db.View(r.Context(), func(tx store.Tx) error {
 		out = out[:0]
-		keys, rows := tokensOf(tx, s.user)
-		for i, row := range rows {
-			if row.works(tx, ts.now()) && (s.scope != scopeAsk || string(keys[i]) == s.id || string(row.Parent) == s.id) { // a program's own
-				out = append(out, shownTokenOf(row))
+		for _, t := range tokensOf(tx, s.user) {
+			if t.works(tx, ts.now()) && (s.scope != scopeAsk || string(t.key) == s.id || string(t.Parent) == s.id) { // a program's own
+				out = append(out, shownTokenOf(t.tokenRow))
 			}
 		}
 		return nil
@@ -282,14 +268,15 @@ func (ts *tokens) give(w http.ResponseWriter, r *http.Request, how string, life 
 	var ended []string
 	err := ts.db.Update(r.Context(), func(tx store.Tx) error {
 		ts.tidy(tx, v, now)
-		_, rows := tokensOf(tx, row.User)
-		rows = slices.DeleteFunc(rows, func(x tokenRow) bool { return !bytes.Equal(x.Parent, row.Parent) || (x.Job == nil) != (row.Job == nil) })
+		rows := slices.DeleteFunc(tokensOf(tx, row.User), func(x keptToken) bool {
+			return !bytes.Equal(x.Parent, row.Parent) || (x.Job == nil) != (row.Job == nil)
+		})
 		parent, ok := parentOf(tx, row)
 		if full = len(rows) >= most && !ok; full {
 			return nil
 		}
 		if len(rows) >= most {
-			oldest := slices.MinFunc(rows, func(x, y tokenRow) int { return x.used().Compare(y.used()) })
+			oldest := slices.MinFunc(rows, func(x, y keptToken) int { return x.used().Compare(y.used()) })
 			ended = ts.end(tx, v, row.User, how, func(_ []byte, x tokenRow) bool { return x.ID == oldest.ID })
 		}
 		if ok && parent.Expires.Before(row.Expires) {
@@ -340,13 +327,13 @@ func (ts *tokens) endOne(w http.ResponseWriter, r *http.Request, s session) erro
 // end deletes a user's tokens (all users' for "") that pick selects, and their children, in tx. It returns
 // what names their streams.
 func (ts *tokens) end(tx store.Tx, v visitor, user, how string, pick func(key []byte, row tokenRow) bool) (ended []string) {
-	keys, rows := tokensOf(tx, user)
-	for i, row := range rows {
+	for _, t := range tokensOf(tx, user) {
+		row := t.tokenRow
 		parent, ok := parentOf(tx, row)
-		if !pick(keys[i], row) && (!ok || !pick(row.Parent, parent)) {
+		if !pick(t.key, row) && (!ok || !pick(row.Parent, parent)) {
 			continue
 		}
-		ended = append(ended, string(keys[i]))
+		ended = append(ended, string(t.key))
 		ts.visitors.record(tx, v, Access{What: TokenEnded, Name: row.User, How: how, Note: tokenNote(row)})
 	}
 	for _, key := range ended {
@@ -360,10 +347,7 @@ func (ts *tokens) end(tx store.Tx, v visitor, user, how string, pick func(key []
 
 // tidy deletes tokens that have expired.
 func (ts *tokens) tidy(tx store.Tx, v visitor, now time.Time) {
-	from, to := store.Prefix(scheme, "token")
-	for k, raw := range tx.Scan(from, to) {
-		var row tokenRow
-		store.Decode(k, raw, &row)
+	for k, row := range decoded[tokenRow](tx.Scan(store.Prefix(scheme, "token"))) {
 		if !now.Before(row.Expires) {
 			tx.Delete(k)
 			ts.visitors.record(tx, v, Access{What: TokenEnded, Name: row.User, Note: tokenNote(row) + ", which is over"})

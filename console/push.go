@@ -180,10 +180,7 @@ func (p *push) devices(ctx context.Context) (map[string][]deviceRow, error) {
 	var all map[string][]deviceRow
 	err := p.db.View(ctx, func(tx store.Tx) error {
 		all = map[string][]deviceRow{}
-		from, to := store.Prefix(scheme, "device")
-		for k, raw := range tx.Scan(from, to) {
-			var row deviceRow
-			store.Decode(k, raw, &row)
+		for _, row := range decoded[deviceRow](tx.Scan(store.Prefix(scheme, "device"))) {
 			if p.now().Sub(row.Seen) < deviceLife && p.users(row.User, slices.Clone(row.Groups)).has(mayWrite) {
 				all[row.User] = append(all[row.User], row)
 			}
@@ -256,10 +253,7 @@ func topic(card string) string {
 }
 
 func (p *push) tidyPushed(tx store.Tx, user string) {
-	from, to := store.Prefix(scheme, "pushed", user)
-	for k, raw := range tx.Scan(from, to) {
-		var row pushedRow
-		store.Decode(k, raw, &row)
+	for k, row := range decoded[pushedRow](tx.Scan(store.Prefix(scheme, "pushed", user))) {
 		if p.now().Sub(row.At) > pushedLife {
 			tx.Delete(k)
 		}
@@ -341,10 +335,7 @@ func (p *push) list(w http.ResponseWriter, r *http.Request, s session) error {
 	err := p.db.View(r.Context(), func(tx store.Tx) error {
 		list = list[:0]
 		wish, _ = store.Load[wishRow](tx, wishKey(s.user))
-		from, to := store.Prefix(scheme, "device", s.user)
-		for k, raw := range tx.Scan(from, to) {
-			var row deviceRow
-			store.Decode(k, raw, &row)
+		for k, row := range decoded[deviceRow](tx.Scan(store.Prefix(scheme, "device", s.user))) {
 			list = append(list, device{lastText(k), row.Name, row.Seen, row.Problem})
 		}
 		return nil
@@ -373,8 +364,7 @@ func (p *push) addDevice(w http.ResponseWriter, r *http.Request, s session) erro
 		row, known := store.Load[deviceRow](tx, deviceKey(s.user, id))
 		if !known {
 			n := 0
-			from, to := store.Prefix(scheme, "device", s.user)
-			for range tx.Scan(from, to) {
+			for range tx.Scan(store.Prefix(scheme, "device", s.user)) {
 				n++
 			}
 			if n >= devicesEach {
@@ -413,8 +403,7 @@ func (p *push) setWishes(w http.ResponseWriter, r *http.Request, s session) erro
 
 // endDevices forgets all of somebody's.
 func endDevices(tx store.Tx, user string) {
-	from, to := store.Prefix(scheme, "device", user)
-	for k := range tx.Scan(from, to) {
+	for k := range tx.Scan(store.Prefix(scheme, "device", user)) {
 		tx.Delete(k)
 	}
 }

@@ -28,7 +28,7 @@ func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
 	stream := &events{ground: g, door: d, intake: a.intake, hub: a.hub, conversations: told}
 	kept := &files{ground: g, door: d, intake: a.intake, recordings: cfg.Recordings, outputs: cfg.Outputs}
 	screens := &terminals{ground: g, door: d, intake: a.intake, hub: a.hub, replicas: a.replicas, panes: cfg.Panes}
-	shared := &watchLinks{ground: g, door: d, terminals: screens, users: cfg.Users, tell: a.tell, watchLookups: newBuckets(g.now, looksRate, looksBurst)}
+	shared := &watchLinks{d.entry, d, screens, newBuckets(g.now, looksRate, looksBurst)}
 	first := &firstPage{g, cfg.Desk}
 	tables := &lists{g, cfg.Lists}
 	programs := &calls{g, cfg.Calls}
@@ -95,7 +95,7 @@ func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
 	}
 	for _, r := range []openEndpoint{
 		{"POST /api/login", true, g.answered(d.codes.login)},
-		{"POST /api/login/begin", d.codes.keys != nil, g.answered(d.codes.beginLogin)},
+		{"POST /api/login/begin", d.sessions.keys != nil, g.answered(d.codes.beginLogin)},
 		{"POST /api/identity", cfg.Identities != nil, g.answered(d.identities.exchange)},
 		{"GET " + MetadataPath, cfg.Identities != nil && cfg.Identities.Issuer() != "", g.answered(d.identities.metadata)},
 		{"POST /api/operator/tokens", true, g.answered(d.tokens.operate)},

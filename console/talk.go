@@ -111,8 +111,7 @@ func (tk *talk) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.Me
 		return "", fmt.Errorf("%w: it has more than %d bytes", chat.ErrRejected, maxPost)
 	}
 	var ref chat.MessageRef
-	err := store.UpdateRelaxed(ctx, tk.db, func(tx store.Tx) error {
-		var err error
+	err := store.UpdateRelaxed(ctx, tk.db, func(tx store.Tx) (err error) {
 		ref, err = writePost(tx, id, p, tk.now())
 		tk.tellOthers(tx, id)
 		return err
@@ -135,8 +134,7 @@ func (tk *talk) Open(ctx context.Context, channel, key string, p chat.Post) (cha
 	}
 	id := openedThreadID(key)
 	var ref chat.MessageRef
-	err := tk.db.Update(ctx, func(tx store.Tx) error {
-		var err error
+	err := tk.db.Update(ctx, func(tx store.Tx) (err error) {
 		ref, err = openThread(tx, id, p, tk.now())
 		tk.tellOthers(tx, id)
 		return err
@@ -158,8 +156,7 @@ func (tk *talk) Edit(ctx context.Context, t chat.ThreadID, r chat.MessageRef, p 
 		return fmt.Errorf("%w: it has more than %d bytes", chat.ErrRejected, maxPost)
 	}
 	var key string
-	err := store.UpdateRelaxed(ctx, tk.db, func(tx store.Tx) error {
-		var err error
+	err := store.UpdateRelaxed(ctx, tk.db, func(tx store.Tx) (err error) {
 		key, err = editPost(tx, id, r, p, tk.now())
 		tk.tellOthers(tx, id)
 		return err

@@ -32,8 +32,7 @@ func EraseThread(tx store.Tx, thread chat.ThreadID) {
 
 func deleteRows(tx store.Tx, prefix ...any) (n int) {
 	var keys [][]byte
-	from, to := store.Prefix(prefix...)
-	for k := range tx.Scan(from, to) {
+	for k := range tx.Scan(store.Prefix(prefix...)) {
 		keys = append(keys, bytes.Clone(k))
 	}
 	for _, k := range keys {
@@ -54,7 +53,6 @@ func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID, cards ma
 	if !ok {
 		return
 	}
-	from, to := store.Prefix(scheme, "message", id)
 	type found struct {
 		key []byte
 		row messageRow
@@ -62,9 +60,7 @@ func ForgetInThread(tx store.Tx, thread chat.ThreadID, who chat.UserID, cards ma
 	var all []found
 	changed := false
 	name, _ := strings.CutPrefix(string(who), scheme+":")
-	for k, raw := range tx.Scan(from, to) {
-		var m messageRow
-		store.Decode(k, raw, &m)
+	for k, m := range decoded[messageRow](tx.Scan(store.Prefix(scheme, "message", id))) {
 		if m.From.ID == who && !m.From.Bot {
 			m.Text, m.Files, m.From.Name, m.Groups = sayRemoved, nil, "", nil
 			changed = true

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -332,6 +333,32 @@ type numbered struct {
 	messageRow
 }
 
+// decoded yields rows of one type.
+func decoded[T any](rows iter.Seq2[[]byte, []byte]) iter.Seq2[[]byte, T] {
+	return func(yield func([]byte, T) bool) {
+		for k, raw := range rows {
+			var row T
+			if store.Decode(k, raw, &row); !yield(k, row) {
+				return
+			}
+		}
+	}
+}
+
+// firstOf returns the first of some messages that are not pending, and whether there are more.
+func firstOf(rows iter.Seq2[[]byte, []byte], limit int) (page []numbered, more bool) {
+	for k, m := range decoded[messageRow](rows) {
+		switch {
+		case m.Pending:
+		case len(page) == limit:
+			return page, true
+		default:
+			page = append(page, numbered{lastNumber(k), m})
+		}
+	}
+	return page, false
+}
+
 // before returns the last messages with a seq below end, oldest first, and
 // whether there are more before them.
 func before(tx store.Tx, id string, end uint64, limit int) (page []numbered, more bool) {
@@ -339,18 +366,7 @@ func before(tx store.Tx, id string, end uint64, limit int) (page []numbered, mor
 	if end != 0 {
 		to = messageKey(id, end)
 	}
-	for k, v := range tx.ScanBack(from, to) {
-		var m messageRow
-		store.Decode(k, v, &m)
-		if m.Pending {
-			continue
-		}
-		if len(page) == limit {
-			more = true
-			break
-		}
-		page = append(page, numbered{lastNumber(k), m})
-	}
+	page, more = firstOf(tx.ScanBack(from, to), limit)
 	slices.Reverse(page)
 	return page, more
 }
@@ -362,18 +378,7 @@ func after(tx store.Tx, id string, begin uint64, limit int) (page []numbered, mo
 		return nil, false
 	}
 	_, to := store.Prefix(scheme, "message", id)
-	for k, v := range tx.Scan(messageKey(id, begin+1), to) {
-		var m messageRow
-		store.Decode(k, v, &m)
-		if m.Pending {
-			continue
-		}
-		if len(page) == limit {
-			return page, true
-		}
-		page = append(page, numbered{lastNumber(k), m})
-	}
-	return page, false
+	return firstOf(tx.Scan(messageKey(id, begin+1), to), limit)
 }
 
 // since returns the messages with a version after rev, by version.
@@ -383,9 +388,7 @@ func since(tx store.Tx, id string, rev uint64, limit int) []numbered {
 	}
 	_, to := store.Prefix(scheme, "change", id)
 	var page []numbered
-	for k, v := range tx.Scan(changeKey(id, rev+1), to) {
-		var seq uint64
-		store.Decode(k, v, &seq)
+	for _, seq := range decoded[uint64](tx.Scan(changeKey(id, rev+1), to)) {
 		if m, ok := store.Load[messageRow](tx, messageKey(id, seq)); ok && !m.Pending {
 			page = append(page, numbered{seq, m})
 		}
@@ -396,22 +399,17 @@ func since(tx store.Tx, id string, rev uint64, limit int) []numbered {
 	return page
 }
 
-func lastNumber(key []byte) uint64 {
-	parts, err := store.Parts(key)
-	if err != nil {
-		store.Abort(err)
-	}
-	n, _ := parts[len(parts)-1].(uint64)
-	return n
-}
+func lastNumber(key []byte) uint64 { return lastPart[uint64](key) }
 
-func lastText(key []byte) string {
+func lastText(key []byte) string { return lastPart[string](key) }
+
+func lastPart[T any](key []byte) T {
 	parts, err := store.Parts(key)
 	if err != nil {
 		store.Abort(err)
 	}
-	s, _ := parts[len(parts)-1].(string)
-	return s
+	last, _ := parts[len(parts)-1].(T)
+	return last
 }
 
 // title is the first line of a thread's first message.

@@ -96,10 +96,7 @@ func (t *atTerminal) note(ctx context.Context, change func(*presentRow)) {
 
 // tidy deletes the places at this terminal that nobody gave up: their bot was killed.
 func (t *atTerminal) tidy(tx store.Tx) {
-	from, to := store.Prefix(scheme, "present", t.thread, t.pane)
-	for k, raw := range tx.Scan(from, to) {
-		var row presentRow
-		store.Decode(k, raw, &row)
+	for k, row := range decoded[presentRow](tx.Scan(store.Prefix(scheme, "present", t.thread, t.pane))) {
 		if t.late(row) {
 			tx.Delete(k)
 		}
@@ -236,10 +233,7 @@ func (t *atTerminal) seating(ctx context.Context) (s seating, err error) {
 	}
 	err = t.db.View(ctx, func(tx store.Tx) error {
 		s = seating{Holder: h.Name, Mine: h.Holder == userID(t.user), Since: h.Since, Here: []string{}, Asks: []string{}}
-		from, to := store.Prefix(scheme, "present", t.thread, t.pane)
-		for k, raw := range tx.Scan(from, to) {
-			var row presentRow
-			store.Decode(k, raw, &row)
+		for _, row := range decoded[presentRow](tx.Scan(store.Prefix(scheme, "present", t.thread, t.pane))) {
 			if t.late(row) || len(s.Here) >= presentMost {
 				continue
 			}

@@ -77,11 +77,9 @@ func linkFace(id string, row linkRow) shared {
 
 // watchLinks lets people without an account watch a terminal session.
 type watchLinks struct {
-	ground
+	*entry
 	door         *door
 	terminals    *terminals
-	users        func(string, []string) Role
-	tell         func(store.Tx, string)
 	watchLookups *buckets // by address
 }
 
@@ -93,9 +91,7 @@ func (wl *watchLinks) shows(row linkRow, now time.Time) bool {
 
 // tidyLinks deletes the links between two keys that have expired.
 func (vs *visitors) tidyLinks(tx store.Tx, v visitor, from, to []byte, now time.Time) {
-	for k, raw := range tx.Scan(from, to) {
-		var row linkRow
-		store.Decode(k, raw, &row)
+	for k, row := range decoded[linkRow](tx.Scan(from, to)) {
 		if !now.Before(row.Expires) {
 			tx.Delete(k)
 			tx.Delete(linkTokenKey(row.Token))
@@ -130,7 +126,7 @@ func (wl *watchLinks) create(w http.ResponseWriter, r *http.Request, s session, 
 	if i < 0 {
 		return refuse(http.StatusNotFound, sayTerminalGone)
 	}
-	now, token, v := wl.now(), secret(), wl.door.visitors.visitor(r)
+	now, token, v := wl.now(), secret(), wl.visitors.visitor(r)
 	row := linkRow{
 		Session: panes[i].Session, Print: sessionPrint(panes[i]), By: s.user, Groups: s.groups,
 		Made: now.UTC(), Expires: now.Add(life).UTC(), Token: linkDigest(token),
@@ -138,7 +134,7 @@ func (wl *watchLinks) create(w http.ResponseWriter, r *http.Request, s session, 
 	name := linkID(token)
 	err = wl.db.Update(r.Context(), func(tx store.Tx) error {
 		from, to := store.Prefix(scheme, "watch", id)
-		wl.door.visitors.tidyLinks(tx, v, from, to, now)
+		wl.visitors.tidyLinks(tx, v, from, to, now)
 		n := 0
 		for range tx.Scan(from, to) {
 			n++
@@ -148,14 +144,14 @@ func (wl *watchLinks) create(w http.ResponseWriter, r *http.Request, s session, 
 		}
 		store.Save(tx, linkKey(id, name), row)
 		store.Save(tx, linkTokenKey(row.Token), linkPlace{id, name})
-		wl.door.visitors.record(tx, v, Access{What: WatchLinkMade, Name: s.user, How: s.how, Note: linkNote(name, row) + fmt.Sprintf(" in %s, until %s", threadID(id), row.Expires.Format(time.RFC3339))})
+		wl.visitors.record(tx, v, Access{What: WatchLinkMade, Name: s.user, How: s.how, Note: linkNote(name, row) + fmt.Sprintf(" in %s, until %s", threadID(id), row.Expires.Format(time.RFC3339))})
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	wl.log.InfoContext(r.Context(), "a terminal was shared", "user", userID(s.user), "thread", threadID(id), "link", name)
-	return answer(w, http.StatusCreated, map[string]any{"url": wl.door.guard.pageOrigin(r) + "/watch#token=" + token, "link": linkFace(name, row)})
+	return answer(w, http.StatusCreated, map[string]any{"url": wl.guard.pageOrigin(r) + "/watch#token=" + token, "link": linkFace(name, row)})
 }
 
 // list shows the links of a conversation that still live, without their
@@ -164,10 +160,7 @@ func (wl *watchLinks) list(w http.ResponseWriter, r *http.Request, _ session, id
 	rows := map[string]linkRow{}
 	err := wl.db.View(r.Context(), func(tx store.Tx) error {
 		clear(rows)
-		from, to := store.Prefix(scheme, "watch", id)
-		for k, raw := range tx.Scan(from, to) {
-			var row linkRow
-			store.Decode(k, raw, &row)
+		for k, row := range decoded[linkRow](tx.Scan(store.Prefix(scheme, "watch", id))) {
 			rows[lastText(k)] = row
 		}
 		return nil
@@ -187,7 +180,7 @@ func (wl *watchLinks) list(w http.ResponseWriter, r *http.Request, _ session, id
 
 // end ends a link at once; every member may end every link.
 func (wl *watchLinks) end(w http.ResponseWriter, r *http.Request, s session, id string) error {
-	name, v := r.PathValue("link"), wl.door.visitors.visitor(r)
+	name, v := r.PathValue("link"), wl.visitors.visitor(r)
 	if !validID(name) {
 		return errNoLink
 	}
@@ -198,12 +191,12 @@ func (wl *watchLinks) end(w http.ResponseWriter, r *http.Request, s session, id 
 		}
 		tx.Delete(linkKey(id, name))
 		tx.Delete(linkTokenKey(row.Token))
-		wl.door.visitors.record(tx, v, Access{What: WatchLinkEnded, Name: s.user, How: s.how, Note: linkNote(name, row)})
+		wl.visitors.record(tx, v, Access{What: WatchLinkEnded, Name: s.user, How: s.how, Note: linkNote(name, row)})
 		wl.tell(tx, "") // those who watch at other replicas are out too
 		return nil
 	})
 	if err == nil {
-		wl.door.streams.end(linkStreams(id, name))
+		wl.streams.end(linkStreams(id, name))
 	}
 	return done(w, err)
 }
@@ -262,7 +255,7 @@ func (wl *watchLinks) watched(ctx context.Context, o opened) ([]Pane, error) {
 // info tells the page of a link what it shows. Nothing else of the
 // conversation is in the answer.
 func (wl *watchLinks) info(w http.ResponseWriter, r *http.Request) error {
-	if err := wl.door.guard.mayPost(r, nil); err != nil {
+	if err := wl.guard.mayPost(r, nil); err != nil {
 		return err
 	}
 	if err := wl.mayLook(r); err != nil {
@@ -295,7 +288,7 @@ func (wl *watchLinks) info(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (wl *watchLinks) mayLook(r *http.Request) error {
-	if !wl.watchLookups.allow(neighbourhood(wl.door.visitors.address(r))) {
+	if !wl.watchLookups.allow(neighbourhood(wl.visitors.address(r))) {
 		return refusePace(5*time.Second, sayTooFast)
 	}
 	return nil
@@ -304,8 +297,8 @@ func (wl *watchLinks) mayLook(r *http.Request) error {
 // live shows one terminal of a link over a WebSocket, as live does, until
 // the link ends.
 func (wl *watchLinks) live(w http.ResponseWriter, r *http.Request) error {
-	if !wl.door.guard.ownPage(r) {
-		return refuse(http.StatusForbidden, sayNotOwnPage(wl.door.guard.pageOrigin(r)))
+	if !wl.guard.ownPage(r) {
+		return refuse(http.StatusForbidden, sayNotOwnPage(wl.guard.pageOrigin(r)))
 	}
 	if err := wl.mayLook(r); err != nil {
 		return err
@@ -360,7 +353,7 @@ func protocolSecret(r *http.Request, prefix string) string {
 
 // noteUse notes an address that uses a link for the first time.
 func (wl *watchLinks) noteUse(r *http.Request, o opened) error {
-	v := wl.door.visitors.visitor(r)
+	v := wl.visitors.visitor(r)
 	if slices.Contains(o.From, v.address) || len(o.From) >= usersKept {
 		return nil
 	}
@@ -374,7 +367,7 @@ func (wl *watchLinks) noteUse(r *http.Request, o opened) error {
 		}
 		row.From = append(row.From, v.address)
 		store.Save(tx, linkKey(o.Thread, o.ID), row)
-		wl.door.visitors.record(tx, v, Access{What: WatchLinkUsed, How: byWatch, Note: linkNote(o.ID, row)})
+		wl.visitors.record(tx, v, Access{What: WatchLinkUsed, How: byWatch, Note: linkNote(o.ID, row)})
 		return nil
 	})
 }

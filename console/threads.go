@@ -282,8 +282,7 @@ func (c *conversations) mark(w http.ResponseWriter, r *http.Request, s session) 
 // pins are the ids of the threads that somebody pinned.
 func pins(tx store.Tx, user string) map[string]bool {
 	all := map[string]bool{}
-	from, to := store.Prefix(scheme, "pin", user)
-	for k := range tx.Scan(from, to) {
+	for k := range tx.Scan(store.Prefix(scheme, "pin", user)) {
 		all[lastText(k)] = true
 	}
 	return all

@@ -195,13 +195,11 @@ type found struct {
 // and counts them.
 func place(tx store.Tx, id string, terms []string, left *int) (f found) {
 	best := 0
-	from, to := store.Prefix(scheme, "message", id)
-	for k, v := range tx.ScanBack(from, to) {
+	for k, m := range decoded[messageRow](tx.ScanBack(store.Prefix(scheme, "message", id))) {
 		if *left--; *left < 0 || best == len(terms) {
 			break
 		}
-		var m messageRow
-		if store.Decode(k, v, &m); m.Pending {
+		if m.Pending {
 			continue
 		}
 		words, has := strings.ToLower(wordsOf(m)), 0
