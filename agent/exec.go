@@ -39,12 +39,12 @@ func Begins(tx store.Tx, thread chat.ThreadID) uint64 { return history.VersionOf
 
 // Executed says what became of what [Agent.Ask] began with an event, in the entries of its thread
 // from a number on. The zero state means that it hasn't begun.
-func Executed(tx store.Tx, thread chat.ThreadID, from uint64, event chat.EventID) chat.Executed {
+func Executed(tx store.Tx, thread chat.ThreadID, from uint64, event chat.EventID) chat.CallStatus {
 	return executed(history.LoadFrom(tx, thread, from), event)
 }
 
 // LastExecuted is Executed for the last command that a person, or their program, has run in a thread.
-func LastExecuted(tx store.Tx, thread chat.ThreadID) chat.Executed {
+func LastExecuted(tx store.Tx, thread chat.ThreadID) chat.CallStatus {
 	// Whoever waits asks again and again, and it is near the end of the transcript.
 	next := history.VersionOf(tx, thread).Next
 	for span := uint64(64); ; span *= 8 {
@@ -56,7 +56,7 @@ func LastExecuted(tx store.Tx, thread chat.ThreadID) chat.Executed {
 }
 
 // executed says what became of the command of an event, or of the last one where event is "".
-func executed(entries []history.Entry, event chat.EventID) (x chat.Executed) {
+func executed(entries []history.Entry, event chat.EventID) (x chat.CallStatus) {
 	call, asked := "", event == ""
 	for _, e := range entries {
 		switch {
@@ -64,7 +64,7 @@ func executed(entries []history.Entry, event chat.EventID) (x chat.Executed) {
 			asked = true
 		case !asked:
 		case (call == "" || event == "") && e.Reply != nil && e.Reply.Alone && len(e.Reply.Calls) == 1:
-			call, x = e.Reply.Calls[0].ID, chat.Executed{State: chat.ExecRunning, Call: e.Reply.Calls[0].ID, Number: e.Seq}
+			call, x = e.Reply.Calls[0].ID, chat.CallStatus{State: chat.ExecRunning, Call: e.Reply.Calls[0].ID, Number: e.Seq}
 		case call == "" || x.State == chat.ExecDone:
 		case e.Ask != nil && e.Ask.Call == call:
 			x.State, x.Request = chat.ExecWaiting, string(e.Ask.Approval)
@@ -84,7 +84,7 @@ func executed(entries []history.Entry, event chat.EventID) (x chat.Executed) {
 const shellTool = "run_shell"
 
 // resultOfExec fills in how a command ended.
-func resultOfExec(x *chat.Executed, r history.Result) {
+func resultOfExec(x *chat.CallStatus, r history.Result) {
 	x.Failed, x.Unknown, x.Kept = r.Failed, r.Unknown, r.Output
 	var env struct {
 		Result struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 )
 
 const (
@@ -20,13 +21,13 @@ const (
 )
 
 // asker is who a session's calls are for.
-func (s session) asker() chat.Asker {
-	return chat.Asker{User: chat.User{ID: userID(s.user), Name: s.user}, Token: s.own}
+func (s session) asker() api.Asker {
+	return api.Asker{User: chat.User{ID: userID(s.user), Name: s.user}, Token: s.own}
 }
 
 // labels sets what is known of who asks, whatever the request says: a token that only asks is a program's, and
 // one with more is, unless its person's own command line has it.
-func (s session) labels(in *chat.Asking) {
+func (s session) labels(in *api.CallRequest) {
 	person := in.Way == "cli" && (!s.program || s.scope == scopeFull)
 	switch {
 	case s.job != nil:
@@ -57,12 +58,12 @@ func waiting(w http.ResponseWriter, r *http.Request) time.Duration {
 // calls answers what programs ask.
 type calls struct {
 	ground
-	programs chat.Calls // nil: none can ask
+	programs api.Calls // nil: none can ask
 }
 
 // answerCall answers with a call, or with why there is none.
-func answerCall(w http.ResponseWriter, c chat.Called, err error) error {
-	var no *chat.CallError
+func answerCall(w http.ResponseWriter, c api.Call, err error) error {
+	var no *api.CallError
 	switch {
 	case err == nil:
 		return answer(w, http.StatusOK, c)
@@ -78,7 +79,7 @@ func answerCall(w http.ResponseWriter, c chat.Called, err error) error {
 
 // ask begins a call.
 func (cs *calls) ask(w http.ResponseWriter, r *http.Request, s session) error {
-	var in chat.Asking
+	var in api.CallRequest
 	if err := read(w, r, &in); err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (cs *calls) follow(w http.ResponseWriter, r *http.Request, s session) error
 		}
 	}
 	enc := json.NewEncoder(w)
-	err := cs.programs.Output(r.Context(), s.asker(), r.PathValue("id"), func(p chat.Output) error {
+	err := cs.programs.Output(r.Context(), s.asker(), r.PathValue("id"), func(p api.Output) error {
 		begin()
 		_ = c.SetWriteDeadline(time.Now().Add(writeTime)) // not every server has one
 		if err := enc.Encode(p); err != nil {
@@ -136,7 +137,7 @@ func (cs *calls) follow(w http.ResponseWriter, r *http.Request, s session) error
 		return c.Flush()
 	})
 	if err != nil && !begun {
-		return answerCall(w, chat.Called{}, err)
+		return answerCall(w, api.Call{}, err)
 	}
 	begin()
 	return nil
@@ -145,7 +146,7 @@ func (cs *calls) follow(w http.ResponseWriter, r *http.Request, s session) error
 // withdraw takes a call back.
 func (cs *calls) withdraw(w http.ResponseWriter, r *http.Request, s session) error {
 	if err := cs.programs.Withdraw(r.Context(), s.asker(), r.PathValue("id")); err != nil {
-		return answerCall(w, chat.Called{}, err)
+		return answerCall(w, api.Call{}, err)
 	}
 	return done(w, nil)
 }

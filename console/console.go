@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 	"countersign/store"
 )
 
@@ -114,7 +115,7 @@ type PartsConfig struct {
 	Desk  Desk  // nil: the first page tells nothing of what goes on
 	Lists Lists // nil: there are none
 	// Calls lets programs ask; nil: none can.
-	Calls chat.Calls
+	Calls api.Calls
 	// Push tells people in their browsers of cards that need them, if they want. It needs Desk;
 	// nil: nobody is told.
 	Push Pusher

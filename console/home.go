@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 )
 
 // Desk tells what goes on in all threads, for the first page. It is safe for concurrent use.
@@ -15,14 +16,7 @@ type Desk interface {
 	// Home is what q.From may see; writes tells whether they may do anything about it. Buttons
 	// are on cards that q.From may decide or stop, and their presses may come with the threads of
 	// other networks.
-	Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home, error)
-}
-
-// homeCard is a card on the first page.
-type homeCard struct {
-	chat.HomeCard
-	// Network is where its thread is, as people call it; "" for a conversation of the console.
-	Network string `json:"network,omitempty"`
+	Home(ctx context.Context, q chat.Inquiry, writes bool) (api.Home, error)
 }
 
 // busy is a thread in which something goes on without a card.
@@ -45,11 +39,11 @@ func (p *firstPage) read(w http.ResponseWriter, r *http.Request, s session) erro
 	if err != nil {
 		return err
 	}
-	cards := func(list []chat.HomeCard) []homeCard {
-		out := []homeCard{}
+	cards := func(list []api.HomeCard) []api.HomeCard {
+		out := []api.HomeCard{}
 		for _, c := range list {
-			c.Card = *shownCard(&c.Card)
-			out = append(out, homeCard{c, networkOf(c.Thread)})
+			c.Card, c.Network = *shownCard(&c.Card), networkOf(c.Thread)
+			out = append(out, c)
 		}
 		return out
 	}
@@ -57,7 +51,7 @@ func (p *firstPage) read(w http.ResponseWriter, r *http.Request, s session) erro
 	for _, b := range home.Busy {
 		doing = append(doing, busy{b.Thread, networkOf(b.Thread), shownText(b.Doing)})
 	}
-	firing := []chat.Firing{}
+	firing := []api.Firing{}
 	for _, f := range home.Alerts {
 		f.Title, f.Severity, f.Source = shownText(f.Title), shownText(f.Severity), shownText(f.Source)
 		firing = append(firing, f)

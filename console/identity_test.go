@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 )
 
 // vouching knows one job and one person.
@@ -46,18 +47,18 @@ func (vouching) Issuer() string { return "https://login.example.com" }
 
 // askedOf keeps what was asked.
 type askedOf struct {
-	chat.Calls
-	last chat.Asking
-	by   chat.Asker
+	api.Calls
+	last api.CallRequest
+	by   api.Asker
 }
 
-func (a *askedOf) Ask(_ context.Context, by chat.Asker, _ []string, in chat.Asking) (chat.Called, error) {
+func (a *askedOf) Ask(_ context.Context, by api.Asker, _ []string, in api.CallRequest) (api.Call, error) {
 	a.last, a.by = in, by
-	return chat.Called{ID: "c1"}, nil
+	return api.Call{ID: "c1"}, nil
 }
 
-func (*askedOf) Wait(context.Context, chat.Asker, string, chat.ExecState, time.Duration) (chat.Called, error) {
-	return chat.Called{ID: "c1"}, nil
+func (*askedOf) Wait(context.Context, api.Asker, string, chat.ExecState, time.Duration) (api.Call, error) {
+	return api.Call{ID: "c1"}, nil
 }
 
 // A job gets a token for its provider's, which can only ask, and what it is stands for itself: it

@@ -5,16 +5,17 @@ import (
 	"net/http"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 )
 
 // Lists tells of what the bot knows: requests, terminals, targets and more. It is safe for
 // concurrent use.
 type Lists interface {
 	// Names are the lists that there are, without their rows.
-	Names() []chat.List
+	Names() []api.List
 	// List returns the rows that have all of some words, as q.From may see them; ok is false
 	// where there is no such list.
-	List(ctx context.Context, q chat.ListQuestion) (l chat.List, ok bool, err error)
+	List(ctx context.Context, q api.ListQuestion) (l api.List, ok bool, err error)
 	// Act does what a button of a row is for; ok is false where one of them isn't there.
 	Act(ctx context.Context, by chat.User, list, row, act string) (ok bool, err error)
 }
@@ -26,15 +27,15 @@ type lists struct {
 }
 
 // names are those that the page offers.
-func (ls *lists) names() []chat.List {
+func (ls *lists) names() []api.List {
 	if ls.lists == nil {
-		return []chat.List{}
+		return []api.List{}
 	}
 	return ls.lists.Names()
 }
 
 func (ls *lists) read(w http.ResponseWriter, r *http.Request, s session) error {
-	return ls.send(w, r, s, chat.ListQuestion{Words: r.URL.Query().Get("q"), All: r.URL.Query().Has("all")})
+	return ls.send(w, r, s, api.ListQuestion{Words: r.URL.Query().Get("q"), All: r.URL.Query().Has("all")})
 }
 
 // ask is read with what was filled in.
@@ -47,7 +48,7 @@ func (ls *lists) ask(w http.ResponseWriter, r *http.Request, s session) error {
 	if err := read(w, r, &q); err != nil {
 		return err
 	}
-	return ls.send(w, r, s, chat.ListQuestion{Words: q.Words, Fields: q.Fields, All: q.All})
+	return ls.send(w, r, s, api.ListQuestion{Words: q.Words, Fields: q.Fields, All: q.All})
 }
 
 // act does what a button of a row is for.
@@ -72,7 +73,7 @@ func (ls *lists) act(w http.ResponseWriter, r *http.Request, s session) error {
 	}
 }
 
-func (ls *lists) send(w http.ResponseWriter, r *http.Request, s session, q chat.ListQuestion) error {
+func (ls *lists) send(w http.ResponseWriter, r *http.Request, s session, q api.ListQuestion) error {
 	if len(q.Words) > maxQuery {
 		return refuse(http.StatusBadRequest, sayLongSearch)
 	}

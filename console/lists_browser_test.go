@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 	"countersign/test/needstest"
 )
 
@@ -17,8 +18,8 @@ type register struct {
 	silenced atomic.Pointer[string]
 }
 
-func (*register) Names() []chat.List {
-	return []chat.List{{ID: "approvals", Title: "Approvals"}, {ID: "runbooks", Title: "Runbooks"}, {ID: "alerts", Title: "Alerts"}, {ID: "policy", Title: "Policy"}}
+func (*register) Names() []api.List {
+	return []api.List{{ID: "approvals", Title: "Approvals"}, {ID: "runbooks", Title: "Runbooks"}, {ID: "alerts", Title: "Alerts"}, {ID: "policy", Title: "Policy"}}
 }
 
 func (s *register) Act(_ context.Context, by chat.User, list, row, act string) (bool, error) {
@@ -29,39 +30,39 @@ func (s *register) Act(_ context.Context, by chat.User, list, row, act string) (
 	return false, nil
 }
 
-func (s *register) List(_ context.Context, q chat.ListQuestion) (chat.List, bool, error) {
+func (s *register) List(_ context.Context, q api.ListQuestion) (api.List, bool, error) {
 	id, words := q.ID, q.Words
 	switch id {
 	case "alerts":
-		row := chat.Row{ID: "a1", Cells: []chat.Cell{{Text: "disk is full"}, {Text: "firing"}}, Acts: []chat.Act{{ID: "silence", Text: "Silence 1 h"}}}
+		row := api.Row{ID: "a1", Cells: []api.Cell{{Text: "disk is full"}, {Text: "firing"}}, Acts: []api.RowAction{{ID: "silence", Text: "Silence 1 h"}}}
 		if by := s.silenced.Load(); by != nil {
 			row.Cells[1].Text, row.Acts = "firing, silenced by "+*by, nil
 		}
-		return chat.List{ID: id, Title: "Alerts", Columns: []string{"Problem", "State"}, Rows: []chat.Row{row}}, true, nil
+		return api.List{ID: id, Title: "Alerts", Columns: []string{"Problem", "State"}, Rows: []api.Row{row}}, true, nil
 	case "policy":
-		l := chat.List{ID: id, Title: "Policy", About: "What would happen to a command.", Ask: "Explain", Columns: []string{"About", "Answer"}, Rows: []chat.Row{}, Fields: []chat.Blank{
+		l := api.List{ID: id, Title: "Policy", About: "What would happen to a command.", Ask: "Explain", Columns: []string{"About", "Answer"}, Rows: []api.Row{}, Fields: []api.FormField{
 			{Name: "command", Label: "Command", Hint: "ls"}, {Name: "target", Label: "Target", Choices: []string{"local", "web-1"}, Value: "web-1"}, {Name: "policy", Label: "Policy to try", Long: true},
 		}}
 		if q.Fields["command"] != "" {
 			l.Note = "On " + q.Fields["target"] + ":"
-			l.Rows = append(l.Rows, chat.Row{Cells: []chat.Cell{{Text: "Decision"}, {Text: "ask: " + q.Fields["command"]}}})
+			l.Rows = append(l.Rows, api.Row{Cells: []api.Cell{{Text: "Decision"}, {Text: "ask: " + q.Fields["command"]}}})
 		}
 		return l, true, nil
 	case "approvals":
-		l := chat.List{ID: id, Title: "Approvals", About: "What was asked and what became of it.", Columns: []string{"When", "What", "Risk", "Decision"}, Bars: []chat.Bar{{Name: "Monday", Value: 2, Text: "2"}, {Name: "Tuesday", Value: 4, Text: "4"}}}
+		l := api.List{ID: id, Title: "Approvals", About: "What was asked and what became of it.", Columns: []string{"When", "What", "Risk", "Decision"}, Bars: []api.BarValue{{Name: "Monday", Value: 2, Text: "2"}, {Name: "Tuesday", Value: 4, Text: "4"}}}
 		for _, what := range []string{"Restart nginx on web-1", "Delete 3 files on db-1 <img src=x onerror=alert(1)>\u202e"} {
 			if strings.Contains(strings.ToLower(what), words) {
-				l.Rows = append(l.Rows, chat.Row{Cells: []chat.Cell{{At: time.Now()}, {Text: what}, {Text: "high", Tone: chat.ToneHigh}, {Text: "approved by bob"}}, Thread: s.thread})
+				l.Rows = append(l.Rows, api.Row{Cells: []api.Cell{{At: time.Now()}, {Text: what}, {Text: "high", Tone: chat.ToneHigh}, {Text: "approved by bob"}}, Thread: s.thread})
 			}
 		}
 		if l.Rows == nil {
-			l.Rows = []chat.Row{}
+			l.Rows = []api.Row{}
 		}
 		return l, true, nil
 	case "runbooks":
-		return chat.List{ID: id, Title: "Runbooks", Columns: []string{"Name"}, Rows: []chat.Row{{Cells: []chat.Cell{{Text: "disk-full", Code: true}}, Say: "run disk-full host=", Do: "Start"}}}, true, nil
+		return api.List{ID: id, Title: "Runbooks", Columns: []string{"Name"}, Rows: []api.Row{{Cells: []api.Cell{{Text: "disk-full", Code: true}}, Say: "run disk-full host=", Do: "Start"}}}, true, nil
 	}
-	return chat.List{}, false, nil
+	return api.List{}, false, nil
 }
 
 func TestListsAreForMembers(t *testing.T) {

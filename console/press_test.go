@@ -18,6 +18,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals/card/cardtest"
+	"countersign/console/api"
 	"countersign/test/needstest"
 )
 
@@ -298,33 +299,33 @@ func TestTheCardOfWhatRunsHasItsLastLine(t *testing.T) {
 // stage is a desk of which a test says what goes on.
 type stage struct {
 	mu   sync.Mutex
-	home chat.Home
+	home api.Home
 }
 
-func (s *stage) Home(context.Context, chat.Inquiry, bool) (chat.Home, error) {
+func (s *stage) Home(context.Context, chat.Inquiry, bool) (api.Home, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.home, nil
 }
 
-func (s *stage) set(h chat.Home) {
+func (s *stage) set(h api.Home) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.home = h
 }
 
 // busyHome is a first page with something in each part; th is a conversation of the console.
-func busyHome(t *testing.T, th chat.ThreadID) chat.Home {
+func busyHome(t *testing.T, th chat.ThreadID) api.Home {
 	last := *face(t, "running")
 	last.Last, last.Since = "unpacking 20 %", time.Now().Add(-time.Minute)
 	asks := *face(t, "pending")
 	asks.Expires = time.Now().Add(14 * time.Minute)
-	return chat.Home{
-		Yours:   []chat.HomeCard{{ID: "q1", Thread: "slack:T1:C1:1.1", At: time.Now(), Card: asks}},
-		Others:  []chat.HomeCard{{ID: "q2", Thread: th, At: time.Now(), Card: chat.Card{Title: "Delete 3 files on db-1", Tone: chat.ToneHigh, Env: "production", Production: true, Risk: "high risk", Footer: "Asked by Bob · needs 2 of dba", Expires: time.Now().Add(9 * time.Minute)}}},
-		Running: []chat.HomeCard{{ID: "r1", Thread: th, At: time.Now(), Card: last}},
+	return api.Home{
+		Yours:   []api.HomeCard{{ID: "q1", Thread: "slack:T1:C1:1.1", At: time.Now(), Card: asks}},
+		Others:  []api.HomeCard{{ID: "q2", Thread: th, At: time.Now(), Card: chat.Card{Title: "Delete 3 files on db-1", Tone: chat.ToneHigh, Env: "production", Production: true, Risk: "high risk", Footer: "Asked by Bob · needs 2 of dba", Expires: time.Now().Add(9 * time.Minute)}}},
+		Running: []api.HomeCard{{ID: "r1", Thread: th, At: time.Now(), Card: last}},
 		Busy:    []chat.Busy{{Thread: "discord:1:2", Doing: "thinking"}},
-		Changes: []chat.HomeCard{{ID: "c1", Thread: th, At: time.Now(), Card: *face(t, "done")}, {ID: "c2", Thread: th, At: time.Now(), Card: *face(t, "plan-running")}},
+		Changes: []api.HomeCard{{ID: "c1", Thread: th, At: time.Now(), Card: *face(t, "done")}, {ID: "c2", Thread: th, At: time.Now(), Card: *face(t, "plan-running")}},
 	}
 }
 
@@ -424,7 +425,7 @@ func TestTheFirstPage(t *testing.T) {
 		t.Errorf("clicks: %+v", s.bot.clicks)
 	}
 	s.bot.mu.Unlock()
-	desk.set(chat.Home{})
+	desk.set(api.Home{})
 	s.until(`document.querySelector('#home').hidden && !document.querySelector('#empty').hidden && !document.title.startsWith('(')`)
 	s.clean()
 }
@@ -527,13 +528,13 @@ func TestTheCardOfANotificationStays(t *testing.T) {
 	desk := &stage{}
 	s := newScreenTest(t, func(c *Config) { c.Desk = desk })
 	th := s.talk()
-	var cards []chat.HomeCard
+	var cards []api.HomeCard
 	for i := range 5 {
 		c := *face(t, "everyday")
 		c.Title, c.Expires = fmt.Sprintf("Restart nginx on web-%d", i), time.Now().Add(time.Duration(10+i)*time.Minute)
-		cards = append(cards, chat.HomeCard{ID: fmt.Sprint("q", i), Thread: th, At: time.Now(), Card: c})
+		cards = append(cards, api.HomeCard{ID: fmt.Sprint("q", i), Thread: th, At: time.Now(), Card: c})
 	}
-	desk.set(chat.Home{Yours: cards})
+	desk.set(api.Home{Yours: cards})
 	late, come := make(chan struct{}), sync.Once{}
 	t.Cleanup(func() { come.Do(func() { close(late) }) })
 	h := s.srv.Config.Handler
@@ -560,12 +561,12 @@ func TestTheCardOfANotificationStays(t *testing.T) {
 	there("titles")
 	more := *face(t, "plan")
 	more.Title = "Drain web-9"
-	desk.set(chat.Home{Yours: append([]chat.HomeCard{{ID: "q9", Thread: th, At: time.Now(), Card: more}}, cards...)})
+	desk.set(api.Home{Yours: append([]api.HomeCard{{ID: "q9", Thread: th, At: time.Now(), Card: more}}, cards...)})
 	s.until(`document.querySelector('[data-card=q9]') !== null`)
 	there("another")
 	changed := cards[3]
 	changed.Card.Preview = []string{"Restarts the service within 2 s"}
-	desk.set(chat.Home{Yours: []chat.HomeCard{cards[0], cards[1], cards[2], changed, cards[4]}})
+	desk.set(api.Home{Yours: []api.HomeCard{cards[0], cards[1], cards[2], changed, cards[4]}})
 	s.until(`document.querySelector('[data-card=q9]') === null && document.querySelector('[data-card=q3] .preview')?.textContent.includes('within 2 s')`)
 	there("changed")
 	s.clean()
@@ -584,8 +585,8 @@ func TestButtonsThatCanOnlyRefuseAreNotThere(t *testing.T) {
 		{ID: "approve:r1.n", Label: "Approve", Style: chat.StyleApprove, Confirm: "Really?"}, {ID: "deny:r1.n", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
 		{ID: "glass:r1.n", Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: "Alone?", More: true},
 	}
-	verdict := chat.HomeCard{ID: "r1", Thread: th, At: time.Now(), Card: chat.Card{Title: "Restart app"}, Not: "You can't approve this: you requested it. Ask oncall."}
-	desk.set(chat.Home{Others: []chat.HomeCard{verdict}})
+	verdict := api.HomeCard{ID: "r1", Thread: th, At: time.Now(), Card: chat.Card{Title: "Restart app"}, Not: "You can't approve this: you requested it. Ask oncall."}
+	desk.set(api.Home{Others: []api.HomeCard{verdict}})
 	s.bot.post(th, chat.Post{Key: "a", Card: &mine})
 	const card = `document.querySelector('#log .card.open')`
 	s.until(card + `?.querySelector('.may-not').textContent === "You can't approve this: you requested it. Ask oncall."`)
@@ -593,7 +594,7 @@ func TestButtonsThatCanOnlyRefuseAreNotThere(t *testing.T) {
 	s.until(`document.querySelector('#threads .state')?.textContent === 'Needs others' && document.querySelector('#state').textContent === 'Needs others'`)
 	s.shot("73-refused")
 	verdict.Not, verdict.Glass = "", true
-	desk.set(chat.Home{Yours: []chat.HomeCard{verdict}})
+	desk.set(api.Home{Yours: []api.HomeCard{verdict}})
 	s.until(`!` + card + `.querySelector('button[data-verb=approve]').hidden && !` + card + `.querySelector('button[data-verb=glass]').hidden && ` + card + `.querySelector('.may-not').textContent === ''`)
 	s.do("more", script(`[...`+card+`.querySelectorAll('.links button')].find((b) => b.textContent === 'More').click()`))
 	s.until(`!` + card + `.querySelector('button[data-verb=glass]').disabled`)
@@ -614,7 +615,7 @@ func TestWhatFiresIsOnTheFirstPage(t *testing.T) {
 	s := newScreenTest(t, func(c *Config) { c.Desk, c.Lists = desk, all })
 	th := s.talk()
 	home := busyHome(t, th)
-	home.Alerts = []chat.Firing{
+	home.Alerts = []api.Firing{
 		{ID: "a1", Title: "checkout refuses orders", Severity: "critical", Source: "alertmanager", Runbook: "https://runbooks.example.com/checkout", Since: time.Now().Add(-9 * time.Minute), Thread: th},
 		{ID: "a2", Title: "disk is nearly full on db-1", Severity: "warning", Since: time.Now().Add(-time.Hour)},
 		{ID: "a3", Title: "certificate expires soon", Severity: "info", Since: time.Now().Add(-time.Hour), Silenced: true},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 	"countersign/console/webpush"
 	"countersign/store"
 )
@@ -119,7 +120,7 @@ func (w wishRow) quiet(now time.Time) bool {
 }
 
 // due reports whether somebody is to be told of a card now, and if it is for the second time.
-func (w wishRow) due(c chat.HomeCard, was pushedRow, told bool, now time.Time) (due, again bool) {
+func (w wishRow) due(c api.HomeCard, was pushedRow, told bool, now time.Time) (due, again bool) {
 	least := w.Least
 	if w.quiet(now) {
 		least = cmp.Or(w.Quiet, "critical")
@@ -145,7 +146,7 @@ type notice struct {
 }
 
 // noticeOf says in two lines what waits.
-func noticeOf(c chat.HomeCard, w wishRow, again bool, now time.Time) notice {
+func noticeOf(c api.HomeCard, w wishRow, again bool, now time.Time) notice {
 	parts := []string{c.Card.Env, c.Card.Risk}
 	if again {
 		left := max(time.Minute, c.Card.Expires.Sub(now).Round(time.Minute))
@@ -217,7 +218,7 @@ func (p *push) tellNeeded(ctx context.Context) error {
 
 // claimNotice notes that somebody is told of a card, before they are: of several replicas one
 // does, and none twice after a crash.
-func (p *push) claimNotice(ctx context.Context, user string, c chat.HomeCard) (m webpush.Message, ok bool, err error) {
+func (p *push) claimNotice(ctx context.Context, user string, c api.HomeCard) (m webpush.Message, ok bool, err error) {
 	// A card shows exactly what is decided; what leaves for a phone's screen does not.
 	c.Card.Title, c.Card.Env = p.redact(c.Card.Title), p.redact(c.Card.Env)
 	look := func(tx store.Tx) (n notice, row pushedRow) {

@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/cdproto/serviceworker"
 	"github.com/chromedp/chromedp"
 
-	"countersign/adapters/chat"
+	"countersign/console/api"
 	"countersign/test/needstest"
 )
 
@@ -80,14 +80,14 @@ func TestNotificationsInTheBrowser(t *testing.T) {
 	s.do("closing it", click("#settings-box .choices button"))
 
 	now := time.Now()
-	var cards []chat.HomeCard
+	var cards []api.HomeCard
 	for i := range 4 { // the one that is asked for is not the first
 		c := *question()
 		c.Title, c.Risk, c.Expires = fmt.Sprintf("Restart nginx on web-%d", i), "low risk", now.Add(time.Duration(i+5)*time.Minute)
-		cards = append(cards, chat.HomeCard{ID: fmt.Sprint("q", i), Thread: "slack:T1:C1:1.1", At: now.Add(-time.Minute), Card: c})
+		cards = append(cards, api.HomeCard{ID: fmt.Sprint("q", i), Thread: "slack:T1:C1:1.1", At: now.Add(-time.Minute), Card: c})
 	}
 	cards[3].Card.Risk = "high risk"
-	desk.set(chat.Home{Yours: cards})
+	desk.set(api.Home{Yours: cards})
 	deadline := time.Now().Add(30 * time.Second)
 	for len(b.Got()) == 0 && time.Now().Before(deadline) {
 		time.Sleep(20 * time.Millisecond)

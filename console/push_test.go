@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 	"countersign/console/webpush"
 	"countersign/console/webpush/pushtest"
 	"countersign/store"
@@ -45,7 +46,7 @@ func TestWhenSomebodyIsToldOfACard(t *testing.T) {
 		{"never a third time", wishRow{}, "low risk", 9 * time.Minute, pushedRow{At: at.Add(-9 * time.Minute), Reminded: true}, true, false, false},
 		{"not when it is over", wishRow{}, "low risk", 16 * time.Minute, pushedRow{At: at.Add(-15 * time.Minute)}, true, false, true},
 	} {
-		c := chat.HomeCard{At: at.Add(-tt.age), Card: chat.Card{Risk: tt.risk}}
+		c := api.HomeCard{At: at.Add(-tt.age), Card: chat.Card{Risk: tt.risk}}
 		c.Card.Expires = c.At.Add(15 * time.Minute)
 		if due, again := tt.wish.due(c, tt.was, tt.told, at); due != tt.due || due && again != tt.again {
 			t.Errorf("%s: %v, again %v", tt.rule, due, again)
@@ -68,7 +69,7 @@ func TestWishesThatCanBeKept(t *testing.T) {
 
 func TestANoticeSaysWhatWaitsInTwoLines(t *testing.T) {
 	now := time.Now()
-	c := chat.HomeCard{ID: "q1", Thread: "slack:T1:C1:1.1", At: now, Card: chat.Card{Title: "Restart nginx on web-1\u202e", Env: "production", Risk: "high risk", Expires: now.Add(7*time.Minute + 20*time.Second)}}
+	c := api.HomeCard{ID: "q1", Thread: "slack:T1:C1:1.1", At: now, Card: chat.Card{Title: "Restart nginx on web-1\u202e", Env: "production", Risk: "high risk", Expires: now.Add(7*time.Minute + 20*time.Second)}}
 	if got := noticeOf(c, wishRow{}, false, now); got != (notice{ID: "q1", Title: `Restart nginx on web-1\u{202E}`, Body: "production · high risk · Slack"}) {
 		t.Errorf("%+v", got)
 	}
@@ -119,17 +120,17 @@ func TestACardReachesThePhonesOfWhoMayDecideIt(t *testing.T) {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
 	now := r.clock.now()
-	card := func(id, risk string) chat.HomeCard {
-		return chat.HomeCard{ID: id, Thread: "web:x", At: now.Add(-time.Minute), Card: chat.Card{Title: "Restart " + id + " hunter2", Risk: risk, Expires: now.Add(10 * time.Minute)}}
+	card := func(id, risk string) api.HomeCard {
+		return api.HomeCard{ID: id, Thread: "web:x", At: now.Add(-time.Minute), Card: chat.Card{Title: "Restart " + id + " hunter2", Risk: risk, Expires: now.Add(10 * time.Minute)}}
 	}
-	desk.set(chat.Home{Yours: []chat.HomeCard{card("q1", "high risk"), card("q2", "low risk")}, Others: []chat.HomeCard{card("q3", "high risk")}})
+	desk.set(api.Home{Yours: []api.HomeCard{card("q1", "high risk"), card("q2", "low risk")}, Others: []api.HomeCard{card("q3", "high risk")}})
 	r.until("both are told", func() bool { return len(phone.Got()) == 1 && len(laptop.Got()) == 1 })
 	m := phone.Got()[0]
 	if m.Body != `{"id":"q1","title":"Restart q1 [secret]","body":"high risk"}` || m.Urgency != "high" || m.TTL < 500 || m.TTL > 600 || len(m.Topic) != 32 {
 		t.Errorf("%+v", m)
 	}
 	laptop.Leave()
-	desk.set(chat.Home{Yours: []chat.HomeCard{card("q1", "high risk"), card("q4", "critical risk")}})
+	desk.set(api.Home{Yours: []api.HomeCard{card("q1", "high risk"), card("q4", "critical risk")}})
 	r.until("the phone is told of the next", func() bool { return len(phone.Got()) == 2 })
 	devices := func() (out []string) {
 		var list struct{ Devices []struct{ Name string } }
@@ -189,8 +190,8 @@ func TestAServiceThatRefusesIsNamed(t *testing.T) {
 		return list.Devices[0].Problem
 	}
 	now := r.clock.now()
-	card := func(id string) chat.Home {
-		return chat.Home{Yours: []chat.HomeCard{{ID: id, Thread: "web:x", At: now.Add(-time.Minute), Card: chat.Card{Title: "x", Risk: "high risk", Expires: now.Add(10 * time.Minute)}}}}
+	card := func(id string) api.Home {
+		return api.Home{Yours: []api.HomeCard{{ID: id, Thread: "web:x", At: now.Add(-time.Minute), Card: chat.Card{Title: "x", Risk: "high risk", Expires: now.Add(10 * time.Minute)}}}}
 	}
 	service.Refuse(403)
 	desk.set(card("q1"))
@@ -218,7 +219,7 @@ func TestReplicasTellSomebodyOnce(t *testing.T) {
 			return a
 		}
 		all := []*Adapter{a(), a(), a()}
-		c := chat.HomeCard{ID: "q1", At: time.Now().Add(-time.Minute), Card: chat.Card{Title: "x", Expires: time.Now().Add(time.Hour)}}
+		c := api.HomeCard{ID: "q1", At: time.Now().Add(-time.Minute), Card: chat.Card{Title: "x", Expires: time.Now().Add(time.Hour)}}
 		var mu sync.Mutex
 		n := 0
 		round := func() int {

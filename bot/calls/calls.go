@@ -16,6 +16,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/approvals"
+	"countersign/console/api"
 	"countersign/store"
 	"countersign/store/aging"
 	"countersign/tools"
@@ -53,7 +54,7 @@ type Config struct {
 	// Channel is where conversations begin: "web", or a channel of a network.
 	Channel func() string
 	// Tools lists what programs may call beside commands.
-	Tools  func() []chat.Callable
+	Tools  func() []api.ToolInfo
 	Redact func(string) string
 	Clean  func() Cleaner // takes secrets out of a stream
 	// Kept passes on the whole output of a call that has ended, in its streams; whole is false if something is missing.
@@ -69,14 +70,14 @@ type Cleaner interface {
 	Flush() string
 }
 
-// Calls implements [chat.Calls].
+// Calls implements [api.Calls].
 type Calls struct {
 	cfg     Config
 	streams streams
 	gone    chan left
 }
 
-var _ chat.Calls = (*Calls)(nil)
+var _ api.Calls = (*Calls)(nil)
 
 // New returns calls.
 func New(c Config) *Calls {
@@ -102,7 +103,7 @@ type call struct {
 }
 
 // of reports whether a call is an asker's.
-func (c call) of(by chat.Asker) bool {
+func (c call) of(by api.Asker) bool {
 	return c.User == by.ID && (by.Token == "" || c.By == by.Token)
 }
 
@@ -132,13 +133,13 @@ func short(parts ...string) string {
 }
 
 func refuse(format string, a ...any) error {
-	return &chat.CallError{Sentence: fmt.Sprintf(format, a...)}
+	return &api.CallError{Sentence: fmt.Sprintf(format, a...)}
 }
 
-var errMissing = &chat.CallError{Sentence: sayNoCall, Missing: true}
+var errMissing = &api.CallError{Sentence: sayNoCall, Missing: true}
 
 // caller is what is known of an asker, or an error.
-func caller(a chat.Asking) (approvals.Caller, error) {
+func caller(a api.CallRequest) (approvals.Caller, error) {
 	c := approvals.Caller{
 		Way: approvals.Way(a.Way), Program: a.Program, Host: a.Host, Repository: a.Repository, Ref: a.Ref, Proven: a.Proven, Token: a.With, By: a.Source,
 	}
@@ -157,7 +158,7 @@ func caller(a chat.Asking) (approvals.Caller, error) {
 
 var targetForm = regexp.MustCompile(`^[^\s\x00-\x1f]{1,200}$`)
 
-func check(a chat.Asking) error {
+func check(a api.CallRequest) error {
 	switch {
 	case a.Key == "" || len(a.Key) > maxKey || len(a.Task) > maxKey:
 		return refuse(sayKey, maxKey)
@@ -177,14 +178,14 @@ func check(a chat.Asking) error {
 	return nil
 }
 
-// Ask implements [chat.Calls].
-func (c *Calls) Ask(ctx context.Context, by chat.Asker, groups []string, a chat.Asking) (chat.Called, error) {
+// Ask implements [api.Calls].
+func (c *Calls) Ask(ctx context.Context, by api.Asker, groups []string, a api.CallRequest) (api.Call, error) {
 	who, err := caller(a)
 	if err == nil {
 		err = check(a)
 	}
 	if err != nil {
-		return chat.Called{}, err
+		return api.Call{}, err
 	}
 	id := short(string(by.ID), a.Key)
 	if by.Token != "" {
@@ -192,11 +193,11 @@ func (c *Calls) Ask(ctx context.Context, by chat.Asker, groups []string, a chat.
 	}
 	row, err := c.begin(ctx, by, id, a, who)
 	if err != nil {
-		return chat.Called{}, err
+		return api.Call{}, err
 	}
 	if row.Thread == "" && row.Why == "" {
 		if row, err = c.open(ctx, by, id, row, a, who); err != nil {
-			return chat.Called{}, err
+			return api.Call{}, err
 		}
 	}
 	now, _, err := c.wait(ctx, by, id, "", 0)
@@ -207,11 +208,11 @@ func (c *Calls) Ask(ctx context.Context, by chat.Asker, groups []string, a chat.
 		ev := chat.Event{ID: chat.EventID(prefix + id), Thread: row.Thread, From: by.User, Groups: groups, Text: asked(a), At: c.cfg.Now()}
 		why, err := c.cfg.Ask(ctx, ev, agent.Command{Target: a.Target, Text: strings.TrimSpace(a.Command), Tool: a.Tool, Args: a.Args, Caller: who})
 		if err != nil {
-			return chat.Called{}, err
+			return api.Call{}, err
 		}
 		if row.Why = why; why != "" {
 			if err := c.cfg.DB.Update(ctx, func(tx store.Tx) error { Refuse(tx, ev.ID, why); return nil }); err != nil {
-				return chat.Called{}, err
+				return api.Call{}, err
 			}
 		}
 	}
@@ -219,7 +220,7 @@ func (c *Calls) Ask(ctx context.Context, by chat.Asker, groups []string, a chat.
 }
 
 // asked says in a line what is asked.
-func asked(a chat.Asking) string {
+func asked(a api.CallRequest) string {
 	if a.Tool != "" {
 		return a.Tool + " " + string(a.Args)
 	}
@@ -227,7 +228,7 @@ func asked(a chat.Asking) string {
 }
 
 // begin makes the row of a call, or finds it, and finds a conversation of its task that is free.
-func (c *Calls) begin(ctx context.Context, by chat.Asker, id string, a chat.Asking, who approvals.Caller) (row call, err error) {
+func (c *Calls) begin(ctx context.Context, by api.Asker, id string, a api.CallRequest, who approvals.Caller) (row call, err error) {
 	name, digest := "", short(a.Target, a.Command, a.Tool, string(a.Args))
 	if a.Task != "" && a.Thread == "" {
 		name = short(string(who.Way), who.Program, a.Task, by.Token)
@@ -236,7 +237,7 @@ func (c *Calls) begin(ctx context.Context, by chat.Asker, id string, a chat.Aski
 		known, ok := store.Load[call](tx, callKey(id))
 		if ok {
 			if row = known; row.Digest != digest {
-				return &chat.CallError{Sentence: sayOtherKey, Conflict: true}
+				return &api.CallError{Sentence: sayOtherKey, Conflict: true}
 			}
 			return nil
 		}
@@ -281,7 +282,7 @@ func drop(tx store.Tx, parts []any) {
 }
 
 // open begins the conversation of a call.
-func (c *Calls) open(ctx context.Context, by chat.Asker, id string, row call, a chat.Asking, who approvals.Caller) (call, error) {
+func (c *Calls) open(ctx context.Context, by api.Asker, id string, row call, a api.CallRequest, who approvals.Caller) (call, error) {
 	channel := cmp.Or(c.cfg.Channel(), "web")
 	scheme, _, _ := strings.Cut(channel, ":")
 	o := c.cfg.Opener(scheme)
@@ -308,7 +309,7 @@ func (c *Calls) open(ctx context.Context, by chat.Asker, id string, row call, a 
 }
 
 // title is the first message of a conversation, of which networks make its title.
-func title(by chat.Asker, a chat.Asking, who approvals.Caller) string {
+func title(by api.Asker, a api.CallRequest, who approvals.Caller) string {
 	what, _, more := strings.Cut(strings.TrimSpace(asked(a)), "\n")
 	what = strings.TrimPrefix(what, "exec ")
 	if r := []rune(what); len(r) > 120 {
@@ -327,13 +328,13 @@ func title(by chat.Asker, a chat.Asking, who approvals.Caller) string {
 }
 
 // became says what became of a call.
-func (c *Calls) became(tx store.Tx, id string, row call) chat.Called {
-	out := chat.Called{ID: id, Thread: row.Thread}
+func (c *Calls) became(tx store.Tx, id string, row call) api.Call {
+	out := api.Call{ID: id, Thread: row.Thread}
 	switch {
 	case row.Why != "":
 		out.State, out.Failed, out.Note = chat.ExecDone, true, strings.TrimSuffix(row.Why, ".")
 	case row.Thread != "":
-		out.Executed = agent.Executed(tx, row.Thread, row.From, chat.EventID(prefix+id))
+		out.CallStatus = agent.Executed(tx, row.Thread, row.From, chat.EventID(prefix+id))
 	}
 	if out.State == "" && c.cfg.Now().Sub(row.Begun) > forgotten { // an event is known for a time only, and must not begin twice
 		out.State, out.Failed, out.Unknown, out.Note = chat.ExecDone, true, true, sayForgotten
@@ -341,9 +342,9 @@ func (c *Calls) became(tx store.Tx, id string, row call) chat.Called {
 	return out
 }
 
-// Wait implements [chat.Calls]. Whoever has the answer that a call waits may end before they ask again, so each such
+// Wait implements [api.Calls]. Whoever has the answer that a call waits may end before they ask again, so each such
 // answer may be the last.
-func (c *Calls) Wait(ctx context.Context, by chat.Asker, id string, seen chat.ExecState, within time.Duration) (chat.Called, error) {
+func (c *Calls) Wait(ctx context.Context, by api.Asker, id string, seen chat.ExecState, within time.Duration) (api.Call, error) {
 	out, alone, err := c.wait(ctx, by, id, seen, within)
 	if ctx.Err() != nil || alone && out.State == chat.ExecWaiting {
 		c.leave(id, by)
@@ -352,7 +353,7 @@ func (c *Calls) Wait(ctx context.Context, by chat.Asker, id string, seen chat.Ex
 }
 
 // wait is Wait without noting that its caller may have gone. alone is as the call has it.
-func (c *Calls) wait(ctx context.Context, by chat.Asker, id string, seen chat.ExecState, within time.Duration) (out chat.Called, alone bool, err error) {
+func (c *Calls) wait(ctx context.Context, by api.Asker, id string, seen chat.ExecState, within time.Duration) (out api.Call, alone bool, err error) {
 	begun, noted := time.Now(), false
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		err := c.cfg.DB.View(ctx, func(tx store.Tx) error {
@@ -384,9 +385,9 @@ func (c *Calls) wait(ctx context.Context, by chat.Asker, id string, seen chat.Ex
 	}
 }
 
-// Open implements [chat.Calls].
-func (c *Calls) Open(ctx context.Context, by chat.Asker, ended bool) ([]chat.Called, error) {
-	out, over := []chat.Called{}, []string{}
+// Open implements [api.Calls].
+func (c *Calls) Open(ctx context.Context, by api.Asker, ended bool) ([]api.Call, error) {
+	out, over := []api.Call{}, []string{}
 	err := c.cfg.DB.View(ctx, func(tx store.Tx) error {
 		out, over = out[:0], over[:0]
 		for key := range tx.Scan(store.Prefix("calls", "open", string(by.ID))) {
@@ -425,8 +426,8 @@ func news(now, seen chat.ExecState, since time.Duration) bool {
 	return now == chat.ExecWaiting || seen == chat.ExecWaiting || since > settles
 }
 
-// Withdraw implements [chat.Calls].
-func (c *Calls) Withdraw(ctx context.Context, by chat.Asker, id string) error {
+// Withdraw implements [api.Calls].
+func (c *Calls) Withdraw(ctx context.Context, by api.Asker, id string) error {
 	now, _, err := c.wait(ctx, by, id, "", 0)
 	if err != nil || now.State == chat.ExecDone || now.Thread == "" {
 		return err
@@ -434,8 +435,8 @@ func (c *Calls) Withdraw(ctx context.Context, by chat.Asker, id string) error {
 	return c.cfg.Deliver(ctx, chat.Event{ID: chat.EventID(prefix + id + "/stop"), Thread: now.Thread, From: by.User, Text: "stop", At: c.cfg.Now()})
 }
 
-// Last implements [chat.Calls].
-func (c *Calls) Last(ctx context.Context, thread chat.ThreadID) (x chat.Executed, err error) {
+// Last implements [api.Calls].
+func (c *Calls) Last(ctx context.Context, thread chat.ThreadID) (x chat.CallStatus, err error) {
 	err = c.cfg.DB.View(ctx, func(tx store.Tx) error {
 		x = agent.LastExecuted(tx, thread)
 		return nil
@@ -443,8 +444,8 @@ func (c *Calls) Last(ctx context.Context, thread chat.ThreadID) (x chat.Executed
 	return x, err
 }
 
-// Callable implements [chat.Calls].
-func (c *Calls) Callable() []chat.Callable { return c.cfg.Tools() }
+// Callable implements [api.Calls].
+func (c *Calls) Callable() []api.ToolInfo { return c.cfg.Tools() }
 
 // Refuse notes why the call that an event was to begin can't. It reports whether there is one.
 func Refuse(tx store.Tx, event chat.EventID, why string) bool {

@@ -12,6 +12,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/agent"
+	"countersign/console/api"
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/tools"
@@ -49,7 +50,7 @@ func newWorld(t *testing.T) *world {
 			return w.why, nil
 		},
 		Deliver: func(_ context.Context, ev chat.Event) error { w.said = append(w.said, ev); return nil },
-		Tools:   func() []chat.Callable { return nil },
+		Tools:   func() []api.ToolInfo { return nil },
 	})
 	return w
 }
@@ -66,11 +67,11 @@ func (w *world) Open(_ context.Context, _, key string, p chat.Post) (chat.Thread
 	return chat.ThreadID("web:" + key), "", nil
 }
 
-var alice = chat.Asker{User: chat.User{ID: "web:alice", Name: "alice"}}
+var alice = api.Asker{User: chat.User{ID: "web:alice", Name: "alice"}}
 
 func TestTheSameKeyIsTheSameCall(t *testing.T) {
 	w := newWorld(t)
-	ask := chat.Asking{Key: "k", Target: "local", Command: "uptime"}
+	ask := api.CallRequest{Key: "k", Target: "local", Command: "uptime"}
 	one, err := w.Ask(t.Context(), alice, nil, ask)
 	two, err2 := w.Ask(t.Context(), alice, nil, ask)
 	if err != nil || err2 != nil || one.ID != two.ID || one.Thread != two.Thread || len(w.opened) != 1 {
@@ -82,11 +83,11 @@ func TestTheSameKeyIsTheSameCall(t *testing.T) {
 		}
 	}
 	ask.Command = "reboot"
-	var no *chat.CallError
+	var no *api.CallError
 	if _, err := w.Ask(t.Context(), alice, nil, ask); !errors.As(err, &no) || !no.Conflict {
 		t.Errorf("another command with the key: %v", err)
 	}
-	if x, err := w.Ask(t.Context(), chat.Asker{User: chat.User{ID: "web:bob", Name: "bob"}}, nil, ask); err != nil || x.ID == one.ID {
+	if x, err := w.Ask(t.Context(), api.Asker{User: chat.User{ID: "web:bob", Name: "bob"}}, nil, ask); err != nil || x.ID == one.ID {
 		t.Errorf("somebody else's key: %+v %v", x, err)
 	}
 }
@@ -97,7 +98,7 @@ func TestALateKeyBeginsNothing(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now()
 	w.cfg.Now = func() time.Time { return now }
-	ask := chat.Asking{Key: "k", Target: "local", Command: "uptime"}
+	ask := api.CallRequest{Key: "k", Target: "local", Command: "uptime"}
 	if _, err := w.Ask(t.Context(), alice, nil, ask); err != nil || len(w.asked) != 1 {
 		t.Fatal(err, w.asked)
 	}
@@ -115,19 +116,19 @@ func TestALateKeyBeginsNothing(t *testing.T) {
 
 func TestACallIsItsAskersAlone(t *testing.T) {
 	w := newWorld(t)
-	one, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "local", Command: "uptime"})
+	one, err := w.Ask(t.Context(), alice, nil, api.CallRequest{Key: "k", Target: "local", Command: "uptime"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bob := chat.Asker{User: chat.User{ID: "web:bob"}}
-	var no *chat.CallError
+	bob := api.Asker{User: chat.User{ID: "web:bob"}}
+	var no *api.CallError
 	if _, err := w.Wait(t.Context(), bob, one.ID, "", 0); !errors.As(err, &no) || !no.Missing {
 		t.Errorf("read: %v", err)
 	}
 	if err := w.Withdraw(t.Context(), bob, one.ID); !errors.As(err, &no) || !no.Missing || len(w.said) > 0 {
 		t.Errorf("withdrawn: %v %v", err, w.said)
 	}
-	if err := w.Output(t.Context(), bob, one.ID, func(chat.Output) error { return nil }); !errors.As(err, &no) {
+	if err := w.Output(t.Context(), bob, one.ID, func(api.Output) error { return nil }); !errors.As(err, &no) {
 		t.Errorf("its output: %v", err)
 	}
 	if all, err := w.Calls.Open(t.Context(), bob, false); err != nil || len(all) != 0 {
@@ -140,15 +141,15 @@ func TestACallIsItsAskersAlone(t *testing.T) {
 
 func TestATaskIsOneConversationUnlessItsCallsAreOpenSideBySide(t *testing.T) {
 	w := newWorld(t)
-	ask := func(key, task string) chat.Called {
+	ask := func(key, task string) api.Call {
 		t.Helper()
-		x, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: key, Task: task, Target: "local", Command: "uptime", Way: "mcp", Program: "coder"})
+		x, err := w.Ask(t.Context(), alice, nil, api.CallRequest{Key: key, Task: task, Target: "local", Command: "uptime", Way: "mcp", Program: "coder"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return x
 	}
-	over := func(x chat.Called) {
+	over := func(x api.Call) {
 		t.Helper()
 		if err := w.cfg.DB.Update(t.Context(), func(tx store.Tx) error {
 			Refuse(tx, chat.EventID(prefix+x.ID), "it is over")
@@ -170,8 +171,8 @@ func TestATaskIsOneConversationUnlessItsCallsAreOpenSideBySide(t *testing.T) {
 		t.Errorf("another task is in %s", other.Thread)
 	}
 	for i := range maxBeside + 2 {
-		_, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: fmt.Sprint("many", i), Task: "a", Target: "local", Command: "uptime", Way: "mcp", Program: "coder"})
-		if no := (*chat.CallError)(nil); err != nil && !errors.As(err, &no) {
+		_, err := w.Ask(t.Context(), alice, nil, api.CallRequest{Key: fmt.Sprint("many", i), Task: "a", Target: "local", Command: "uptime", Way: "mcp", Program: "coder"})
+		if no := (*api.CallError)(nil); err != nil && !errors.As(err, &no) {
 			t.Fatal(err)
 		} else if err != nil {
 			return
@@ -183,17 +184,17 @@ func TestATaskIsOneConversationUnlessItsCallsAreOpenSideBySide(t *testing.T) {
 func TestWhatCantBeginSaysWhy(t *testing.T) {
 	w := newWorld(t)
 	w.why = "You can't use that."
-	x, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "local", Command: "uptime"})
+	x, err := w.Ask(t.Context(), alice, nil, api.CallRequest{Key: "k", Target: "local", Command: "uptime"})
 	if err != nil || x.State != chat.ExecDone || !x.Failed || x.Note != "You can't use that" {
 		t.Errorf("%+v %v", x, err)
 	}
-	for what, a := range map[string]chat.Asking{
+	for what, a := range map[string]api.CallRequest{
 		"no key": {Target: "local", Command: "ls"}, "a huge key": {Key: strings.Repeat("k", 200), Target: "local", Command: "ls"}, "nothing": {Key: "1"},
 		"both": {Key: "2", Command: "ls", Tool: "read_file"}, "no target": {Key: "3", Command: "ls"}, "a NUL": {Key: "4", Target: "local", Command: "ls\x00"},
 		"a huge command": {Key: "5", Target: "local", Command: strings.Repeat("x", maxCommand+1)}, "arguments that are none": {Key: "6", Tool: "read_file", Args: []byte("{")},
 		"a job without a token": {Key: "7", Target: "local", Command: "ls", Way: "job"}, "an unknown way": {Key: "8", Target: "local", Command: "ls", Way: "magic"},
 	} {
-		var no *chat.CallError
+		var no *api.CallError
 		if x, err := w.Ask(t.Context(), alice, nil, a); !errors.As(err, &no) || strings.Count(no.Sentence, "\n") > 0 {
 			t.Errorf("%s: %+v %v", what, x, err)
 		}
@@ -205,7 +206,7 @@ func TestWhatCantBeginSaysWhy(t *testing.T) {
 
 func TestSecretsStayOutOfTheConversationsTitle(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "local", Command: "login hunter2"}); err != nil {
+	if _, err := w.Ask(t.Context(), alice, nil, api.CallRequest{Key: "k", Target: "local", Command: "login hunter2"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range w.opened {
@@ -273,10 +274,10 @@ func TestOutputThatHasEndedIsTheOneThatWasKept(t *testing.T) {
 		}
 		return whole, nil
 	}
-	get := func(x chat.Executed, out, errs int) (got chat.Output) {
+	get := func(x chat.CallStatus, out, errs int) (got api.Output) {
 		t.Helper()
-		err := w.rest(t.Context(), chat.Called{Thread: "web:t", Executed: x}, out, errs, func(p chat.Output) error {
-			got = chat.Output{Stdout: got.Stdout + p.Stdout, Stderr: got.Stderr + p.Stderr, End: p.End}
+		err := w.rest(t.Context(), api.Call{Thread: "web:t", CallStatus: x}, out, errs, func(p api.Output) error {
+			got = api.Output{Stdout: got.Stdout + p.Stdout, Stderr: got.Stderr + p.Stderr, End: p.End}
 			return nil
 		})
 		if err != nil {
@@ -284,19 +285,19 @@ func TestOutputThatHasEndedIsTheOneThatWasKept(t *testing.T) {
 		}
 		return got
 	}
-	if got := get(chat.Executed{Kept: "out-00000001", Stdout: "a..."}, 0, 0); got != (chat.Output{Stdout: "a\xffb", Stderr: "warning\n", End: true}) {
+	if got := get(chat.CallStatus{Kept: "out-00000001", Stdout: "a..."}, 0, 0); got != (api.Output{Stdout: "a\xffb", Stderr: "warning\n", End: true}) {
 		t.Errorf("%+v", got)
 	}
-	if got := get(chat.Executed{Kept: "out-00000001"}, 1, 3); got != (chat.Output{Stdout: "\xffb", Stderr: "ning\n", End: true}) {
+	if got := get(chat.CallStatus{Kept: "out-00000001"}, 1, 3); got != (api.Output{Stdout: "\xffb", Stderr: "ning\n", End: true}) {
 		t.Errorf("after some of it: %+v", got)
 	}
-	if got := get(chat.Executed{Stdout: "short", Stderr: "e"}, 2, 0); got != (chat.Output{Stdout: "ort", Stderr: "e", End: true}) {
+	if got := get(chat.CallStatus{Stdout: "short", Stderr: "e"}, 2, 0); got != (api.Output{Stdout: "ort", Stderr: "e", End: true}) {
 		t.Errorf("all of it is in the result: %+v", got)
 	}
-	if got := get(chat.Executed{Kept: "out-00000002"}, 0, 0); got.End {
+	if got := get(chat.CallStatus{Kept: "out-00000002"}, 0, 0); got.End {
 		t.Errorf("it expired: %+v", got)
 	}
-	if whole = false; get(chat.Executed{Kept: "out-00000001"}, 0, 0).End {
+	if whole = false; get(chat.CallStatus{Kept: "out-00000001"}, 0, 0).End {
 		t.Error("a part of it is said to be all")
 	}
 }
@@ -307,7 +308,7 @@ func TestWhatAProgramAskedForThatHasGoneIsTakenBack(t *testing.T) {
 	now := time.Now()
 	var mu sync.Mutex
 	w.cfg.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
-	x, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Tool: "allow_command", Args: []byte("{}"), Way: "hook", Program: "coder"})
+	x, err := w.Ask(t.Context(), alice, nil, api.CallRequest{Key: "k", Tool: "allow_command", Args: []byte("{}"), Way: "hook", Program: "coder"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,12 +341,12 @@ func TestATokensCallsAreItsOwn(t *testing.T) {
 	w := newWorld(t)
 	one, two := alice, alice
 	one.Token, two.Token = "token:1", "token:2"
-	ask := chat.Asking{Key: "k", Task: "t", Target: "local", Command: "uptime", Way: "api", Program: "coder"}
+	ask := api.CallRequest{Key: "k", Task: "t", Target: "local", Command: "uptime", Way: "api", Program: "coder"}
 	mine, err := w.Ask(t.Context(), one, nil, ask)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, by := range []chat.Asker{two, alice} {
+	for _, by := range []api.Asker{two, alice} {
 		other, err := w.Ask(t.Context(), by, nil, ask)
 		if err != nil || other.ID == mine.ID || other.Thread == mine.Thread {
 			t.Errorf("the same key of %q is the same call: %+v %v", by.Token, other, err)
@@ -356,14 +357,14 @@ func TestATokensCallsAreItsOwn(t *testing.T) {
 	if _, err := w.Ask(t.Context(), one, nil, changed); err == nil {
 		t.Error("the key of another command is free")
 	}
-	var no *chat.CallError
+	var no *api.CallError
 	if _, err := w.Wait(t.Context(), two, mine.ID, "", 0); !errors.As(err, &no) || !no.Missing {
 		t.Errorf("it reads another's: %v", err)
 	}
 	if err := w.Withdraw(t.Context(), two, mine.ID); !errors.As(err, &no) || !no.Missing || len(w.said) > 0 {
 		t.Errorf("it withdraws another's: %v", err)
 	}
-	for by, want := range map[chat.Asker]int{one: 1, two: 1, alice: 3} {
+	for by, want := range map[api.Asker]int{one: 1, two: 1, alice: 3} {
 		if all, err := w.Calls.Open(t.Context(), by, false); err != nil || len(all) != want {
 			t.Errorf("%q sees %d, %v", by.Token, len(all), err)
 		}
@@ -379,7 +380,7 @@ func TestACallThatHasEndedIsListedForAnHour(t *testing.T) {
 	now := time.Now()
 	w.cfg.Now = func() time.Time { return now }
 	w.why = "There is no such target."
-	x, err := w.Ask(t.Context(), alice, nil, chat.Asking{Key: "k", Target: "nowhere", Command: "uptime"})
+	x, err := w.Ask(t.Context(), alice, nil, api.CallRequest{Key: "k", Target: "nowhere", Command: "uptime"})
 	if err != nil || x.State != chat.ExecDone {
 		t.Fatal(x, err)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"countersign/adapters/chat"
+	"countersign/console/api"
 	"countersign/store"
 )
 
@@ -15,7 +15,7 @@ const grace = 5 * time.Second
 // left is a call whose asker stopped waiting.
 type left struct {
 	id string
-	by chat.Asker
+	by api.Asker
 	at time.Time
 }
 
@@ -31,7 +31,7 @@ func (c *Calls) heard(ctx context.Context, id string) error {
 }
 
 // leave notes that nobody waits for a call any more. It never blocks: what is not noted expires.
-func (c *Calls) leave(id string, by chat.Asker) {
+func (c *Calls) leave(id string, by api.Asker) {
 	select {
 	case c.gone <- left{id, by, c.cfg.Now()}:
 	default:

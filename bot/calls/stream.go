@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/api"
 	"countersign/tools"
 )
 
@@ -26,8 +27,8 @@ type streams struct {
 // stream is what one command prints.
 type stream struct {
 	mu       sync.Mutex
-	pieces   []chat.Output // the newest ones
-	base     int           // how many came before them
+	pieces   []api.Output // the newest ones
+	base     int          // how many came before them
 	size     int
 	ended    bool
 	more     chan struct{} // closed when there is more
@@ -47,7 +48,7 @@ func (c *Calls) Begin(thread chat.ThreadID, call string) (hear func(tools.Event)
 	c.streams.all[name] = s
 	c.streams.mu.Unlock()
 	return s.event, func() {
-		s.add(chat.Output{Stdout: s.out.Flush(), Stderr: s.err.Flush()})
+		s.add(api.Output{Stdout: s.out.Flush(), Stderr: s.err.Flush()})
 		s.end()
 		c.streams.mu.Lock()
 		defer c.streams.mu.Unlock()
@@ -58,17 +59,17 @@ func (c *Calls) Begin(thread chat.ThreadID, call string) (hear func(tools.Event)
 func (s *stream) event(e tools.Event) {
 	switch e.Kind {
 	case tools.Stdout:
-		s.add(chat.Output{Stdout: s.out.Write(e.Text)})
+		s.add(api.Output{Stdout: s.out.Write(e.Text)})
 	case tools.Stderr:
-		s.add(chat.Output{Stderr: s.err.Write(e.Text)})
+		s.add(api.Output{Stderr: s.err.Write(e.Text)})
 	case tools.Started, tools.Info, tools.Completed: // are no output
 	}
 }
 
-func (s *stream) add(p chat.Output) {
+func (s *stream) add(p api.Output) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p == (chat.Output{}) {
+	if p == (api.Output{}) {
 		return
 	}
 	s.pieces, s.size = append(s.pieces, p), s.size+len(p.Stdout)+len(p.Stderr)
@@ -93,7 +94,7 @@ func (s *stream) wake() {
 }
 
 // from returns the pieces after n others. missed says that some of them are no longer held.
-func (s *stream) from(n int) (pieces []chat.Output, missed, over bool, more <-chan struct{}) {
+func (s *stream) from(n int) (pieces []api.Output, missed, over bool, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n < s.base {
@@ -104,7 +105,7 @@ func (s *stream) from(n int) (pieces []chat.Output, missed, over bool, more <-ch
 
 // follow passes on what a command prints until it ends. whole is false where whoever listens is too slow for what
 // is held.
-func (s *stream) follow(ctx context.Context, pass func(chat.Output) error) (whole bool, err error) {
+func (s *stream) follow(ctx context.Context, pass func(api.Output) error) (whole bool, err error) {
 	for n := 0; ; {
 		pieces, missed, over, more := s.from(n)
 		if missed {
@@ -126,8 +127,8 @@ func (s *stream) follow(ctx context.Context, pass func(chat.Output) error) (whol
 	}
 }
 
-// Output implements [chat.Calls].
-func (c *Calls) Output(ctx context.Context, by chat.Asker, id string, pass func(chat.Output) error) error {
+// Output implements [api.Calls].
+func (c *Calls) Output(ctx context.Context, by api.Asker, id string, pass func(api.Output) error) error {
 	now, _, err := c.wait(ctx, by, id, "", 0)
 	for err == nil && (now.State == "" || now.State == chat.ExecWaiting) {
 		now, _, err = c.wait(ctx, by, id, now.State, waits)
@@ -140,7 +141,7 @@ func (c *Calls) Output(ctx context.Context, by chat.Asker, id string, pass func(
 	c.streams.mu.Unlock()
 	out, errs := 0, 0
 	if s != nil && now.Call != "" {
-		whole, err := s.follow(ctx, func(p chat.Output) error {
+		whole, err := s.follow(ctx, func(p api.Output) error {
 			out, errs = out+len(p.Stdout), errs+len(p.Stderr)
 			return pass(p)
 		})
@@ -160,10 +161,10 @@ func (c *Calls) Output(ctx context.Context, by chat.Asker, id string, pass func(
 }
 
 // rest passes on what a command has printed that has ended, but for so many bytes of each stream.
-func (c *Calls) rest(ctx context.Context, x chat.Called, out, errs int, pass func(chat.Output) error) error {
-	whole, err := c.kept(ctx, x, func(p chat.Output) error {
+func (c *Calls) rest(ctx context.Context, x api.Call, out, errs int, pass func(api.Output) error) error {
+	whole, err := c.kept(ctx, x, func(p api.Output) error {
 		p.Stdout, p.Stderr = unseen(p.Stdout, &out), unseen(p.Stderr, &errs)
-		if p == (chat.Output{}) {
+		if p == (api.Output{}) {
 			return nil
 		}
 		return pass(p)
@@ -178,11 +179,11 @@ func (c *Calls) rest(ctx context.Context, x chat.Called, out, errs int, pass fun
 const waits = 30 * time.Second
 
 // end says that the pieces before are all, if they are.
-func end(whole bool, pass func(chat.Output) error) error {
+func end(whole bool, pass func(api.Output) error) error {
 	if !whole {
 		return nil
 	}
-	return pass(chat.Output{End: true})
+	return pass(api.Output{End: true})
 }
 
 // unseen is what of a text comes after the n bytes that were passed on.
@@ -193,15 +194,15 @@ func unseen(text string, n *int) string {
 }
 
 // kept passes on what a command has printed that has ended. whole says that this was all.
-func (c *Calls) kept(ctx context.Context, x chat.Called, pass func(chat.Output) error) (whole bool, err error) {
+func (c *Calls) kept(ctx context.Context, x api.Call, pass func(api.Output) error) (whole bool, err error) {
 	if x.Kept == "" {
-		return true, pass(chat.Output{Stdout: x.Stdout, Stderr: x.Stderr})
+		return true, pass(api.Output{Stdout: x.Stdout, Stderr: x.Stderr})
 	}
 	whole, err = c.cfg.Kept(ctx, x.Thread, x.Kept, func(e tools.Event) error {
 		if e.Kind == tools.Stderr {
-			return pass(chat.Output{Stderr: e.Text})
+			return pass(api.Output{Stderr: e.Text})
 		}
-		return pass(chat.Output{Stdout: e.Text})
+		return pass(api.Output{Stdout: e.Text})
 	})
 	if errors.Is(err, chat.ErrGone) {
 		return false, nil

@@ -28,6 +28,7 @@ import (
 	"countersign/config"
 	"countersign/config/rules"
 	"countersign/console"
+	"countersign/console/api"
 	"countersign/console/connlimit"
 	"countersign/console/oidc"
 	"countersign/console/tlsfile"
@@ -50,7 +51,7 @@ type Config struct {
 	Desk       console.Desk
 	Lists      console.Lists
 	Outputs    console.Outputs // nil where none is kept
-	Calls      chat.Calls
+	Calls      api.Calls
 	Recordings *machines.Recordings // nil where nothing is recorded
 	Redact     func(string) string
 	// Tell gets each line of the audit record in its transaction; nil gets none (see audit.Trail).

@@ -19,6 +19,7 @@ import (
 	"countersign/bot/threads"
 	"countersign/config"
 	"countersign/config/rules"
+	"countersign/console/api"
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/store/queue"
@@ -319,7 +320,7 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 	open("ownrun", "web:2", "web:eve", approvals.Running)
 	open("slackrun", "slack:T:C1:2", "slack:U1", approvals.Running)
 	open("slackdone", "slack:T:C1:3", "slack:U1", approvals.Done)
-	ids := func(list []chat.HomeCard) string {
+	ids := func(list []api.HomeCard) string {
 		var out []string
 		for _, c := range list {
 			mark := ""

@@ -13,6 +13,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/alerts"
 	"countersign/approvals"
+	"countersign/console/api"
 	"countersign/store"
 	"countersign/store/queue"
 )
@@ -114,8 +115,8 @@ func (h *Home) look(ctx context.Context, fresh bool) (scene, error) {
 // Home implements the console's desk. Of threads of other networks than q.From's somebody sees
 // what they may decide as a whole, and else what is done where: who is let into the console need
 // not be in each channel. A person who may not write sees of those nothing.
-func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home, error) {
-	var out chat.Home
+func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (api.Home, error) {
+	var out api.Home
 	s, err := h.look(ctx, q.Fresh)
 	if err != nil {
 		return out, err
@@ -123,9 +124,9 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 	own, _, _ := strings.Cut(string(q.From.ID), ":")
 	foreign := func(t chat.ThreadID) bool { return !strings.HasPrefix(string(t), own+":") }
 	shown := map[chat.ThreadID]bool{}
-	of := func(x shot, whole bool) (chat.HomeCard, bool) {
+	of := func(x shot, whole bool) (api.HomeCard, bool) {
 		shown[x.Thread] = true
-		c := chat.HomeCard{ID: string(x.ID), Thread: x.Thread, At: x.Created, Card: x.card}
+		c := api.HomeCard{ID: string(x.ID), Thread: x.Thread, At: x.Created, Card: x.card}
 		if !x.Ended.IsZero() {
 			c.At = x.Ended
 		}
@@ -178,10 +179,10 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 				continue
 			}
 		}
-		out.Alerts = append(out.Alerts, chat.Firing{ID: p.ID, Title: p.Title, Severity: p.Severity, Source: p.Source, Runbook: p.Runbook, Since: p.Since, Thread: p.Thread, Silenced: !p.Quiet.IsZero()})
+		out.Alerts = append(out.Alerts, api.Firing{ID: p.ID, Title: p.Title, Severity: p.Severity, Source: p.Source, Runbook: p.Runbook, Since: p.Since, Thread: p.Thread, Silenced: !p.Quiet.IsZero()})
 	}
 	out.OnCall = h.commands.onCall()
-	soonest := func(a, b chat.HomeCard) int { return a.Card.Expires.Compare(b.Card.Expires) }
+	soonest := func(a, b api.HomeCard) int { return a.Card.Expires.Compare(b.Card.Expires) }
 	slices.SortStableFunc(out.Yours, soonest)
 	slices.SortStableFunc(out.Others, soonest)
 	return out, nil

@@ -15,6 +15,7 @@ import (
 	"countersign/agent/workflow"
 	"countersign/approvals"
 	"countersign/approvals/audit"
+	"countersign/console/api"
 	"countersign/store"
 )
 
@@ -32,8 +33,8 @@ const (
 
 // Answer is what a page of the lists says to a question.
 type Answer struct {
-	Rows []chat.Row
-	Bars []chat.Bar
+	Rows []api.Row
+	Bars []api.BarValue
 	Note string
 	// Columns are others than the page's; nil: the page's.
 	Columns []string
@@ -44,13 +45,13 @@ type Page struct {
 	ID, Title, About string // About is a sentence
 	Columns          []string
 	// Fields are what can be asked of it beside words; nil is nothing.
-	Fields func() []chat.Blank
+	Fields func() []api.FormField
 	Ask    string // the button that asks; "" asks at each change of a field
 	// Searches: Rows has looked for the words.
 	Searches bool
 	// There reports whether there is anything to show; nil is yes.
 	There func() bool
-	Rows  func(context.Context, chat.ListQuestion) (Answer, error)
+	Rows  func(context.Context, api.ListQuestion) (Answer, error)
 	// Act does what a button of a row is for; nil: there are none. ok is false where the row or
 	// the button isn't there any more.
 	Act func(ctx context.Context, by chat.User, row, act string) (ok bool, err error)
@@ -72,19 +73,19 @@ func NewLists(h *Home, redact func(string) string, more ...Page) Lists {
 		{ID: "approvals", Title: "Approvals", About: sayApprovals, Columns: []string{"When", "What", "Risk", "Asked by", "Decision", "Outcome"}, Rows: l.approvals},
 		{ID: "terminals", Title: "Terminals", About: sayTerminals, Columns: []string{"Conversation", "Session", "Target", "Since", "Keyboard", "State"}, Rows: l.terminals},
 		{ID: "targets", Title: "Targets", About: sayListTargets, Columns: []string{"Target", "Kind", "State", "Answers in", "Reads", "Approvers"}, Rows: l.targets},
-		{ID: "runbooks", Title: "Runbooks", About: sayRunbooks, Columns: []string{"Name", "What it does", "Inputs"}, Fields: func() []chat.Blank { return []chat.Blank{runbooksOf} }, Rows: l.runbooks},
-		{ID: "cost", Title: "Cost", About: sayCost, Columns: []string{"Day", "Cost", "Tokens"}, Fields: func() []chat.Blank { return []chat.Blank{costBy} }, Rows: l.cost},
+		{ID: "runbooks", Title: "Runbooks", About: sayRunbooks, Columns: []string{"Name", "What it does", "Inputs"}, Fields: func() []api.FormField { return []api.FormField{runbooksOf} }, Rows: l.runbooks},
+		{ID: "cost", Title: "Cost", About: sayCost, Columns: []string{"Day", "Cost", "Tokens"}, Fields: func() []api.FormField { return []api.FormField{costBy} }, Rows: l.cost},
 		{ID: "audit", Title: "Audit", About: sayAudit, Columns: []string{"When", "What", "Who", "Where", "Command or note"}, Rows: l.audit},
 	}, more...)
 	return l
 }
 
 // Names are the lists that there are.
-func (l Lists) Names() []chat.List {
-	var out []chat.List
+func (l Lists) Names() []api.List {
+	var out []api.List
 	for _, p := range l.pages {
 		if p.There == nil || p.There() {
-			out = append(out, chat.List{ID: p.ID, Title: p.Title})
+			out = append(out, api.List{ID: p.ID, Title: p.Title})
 		}
 	}
 	return out
@@ -101,12 +102,12 @@ func (l Lists) page(id string) (Page, bool) {
 
 // List returns the rows of a list that have all of some words; ok is false where there is no such
 // list.
-func (l Lists) List(ctx context.Context, q chat.ListQuestion) (out chat.List, ok bool, err error) {
+func (l Lists) List(ctx context.Context, q api.ListQuestion) (out api.List, ok bool, err error) {
 	p, ok := l.page(q.ID)
 	if !ok {
 		return out, false, nil
 	}
-	out = chat.List{ID: p.ID, Title: p.Title, About: p.About, Columns: p.Columns, Rows: []chat.Row{}, Ask: p.Ask, Slow: p.Searches}
+	out = api.List{ID: p.ID, Title: p.Title, About: p.About, Columns: p.Columns, Rows: []api.Row{}, Ask: p.Ask, Slow: p.Searches}
 	if p.Fields != nil {
 		out.Fields = p.Fields()
 	}
@@ -147,7 +148,7 @@ func (l Lists) Act(ctx context.Context, by chat.User, list, row, act string) (ok
 }
 
 // has reports whether a row has all of some words, in lower case.
-func has(r chat.Row, words []string) bool {
+func has(r api.Row, words []string) bool {
 	var all strings.Builder
 	for _, c := range r.Cells {
 		all.WriteString(strings.ToLower(c.Text) + "\n")
@@ -155,22 +156,22 @@ func has(r chat.Row, words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(all.String(), w) })
 }
 
-func text(s string) chat.Cell { return chat.Cell{Text: s} }
+func text(s string) api.Cell { return api.Cell{Text: s} }
 
-func code(s string) chat.Cell { return chat.Cell{Text: s, Code: true} }
+func code(s string) api.Cell { return api.Cell{Text: s, Code: true} }
 
-func moment(t time.Time) chat.Cell { return chat.Cell{At: t} }
+func moment(t time.Time) api.Cell { return api.Cell{At: t} }
 
 // own reports whether a thread is one of the asker's network, which they can open.
-func own(t chat.ThreadID, q chat.ListQuestion) bool {
+func own(t chat.ThreadID, q api.ListQuestion) bool {
 	network, _, _ := strings.Cut(string(q.From.ID), ":")
 	return strings.HasPrefix(string(t), network+":")
 }
 
 // approvals are the open requests and those that ended last. Of other networks' threads it is
 // told what is done where, as on the first page.
-func (l Lists) approvals(ctx context.Context, q chat.ListQuestion) (Answer, error) {
-	var rows []chat.Row
+func (l Lists) approvals(ctx context.Context, q api.ListQuestion) (Answer, error) {
+	var rows []api.Row
 	err := l.home.commands.DB.View(ctx, func(tx store.Tx) error {
 		rows = nil
 		var ledger approvals.Ledger
@@ -186,7 +187,7 @@ func (l Lists) approvals(ctx context.Context, q chat.ListQuestion) (Answer, erro
 			if len(r.Action.Steps) > 0 && r.State == approvals.Done {
 				became = steps(tx, r)
 			}
-			row := chat.Row{Cells: []chat.Cell{
+			row := api.Row{Cells: []api.Cell{
 				moment(cmp.Or(r.Ended, r.Decided, r.Created)), text(card.Title), {Text: r.Level, Tone: card.Tone},
 				text(cmp.Or(r.Requester.Name, string(r.Requester.ID))), text(decision(r)), text(became),
 			}}
@@ -253,7 +254,7 @@ func outcome(r approvals.Record, words bool) string {
 }
 
 // terminals are all sessions on all targets that have been reached.
-func (l Lists) terminals(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
+func (l Lists) terminals(ctx context.Context, q api.ListQuestion) (a Answer, err error) {
 	for _, m := range l.home.commands.Targets.Machines.Books() {
 		all, err := m.State().Book.List(ctx, "")
 		if err != nil {
@@ -264,7 +265,7 @@ func (l Lists) terminals(ctx context.Context, q chat.ListQuestion) (a Answer, er
 			if s.Lost {
 				state = "gone"
 			}
-			row := chat.Row{Cells: []chat.Cell{text(""), code(s.Name), text(m.Name), moment(s.Created), text(cmp.Or(s.Taken, "the bot")), text(state)}}
+			row := api.Row{Cells: []api.Cell{text(""), code(s.Name), text(m.Name), moment(s.Created), text(cmp.Or(s.Taken, "the bot")), text(state)}}
 			if id := chat.ThreadID(s.Thread); own(id, q) {
 				row.Thread = id
 				row.Cells[0] = text(s.Thread)
@@ -279,10 +280,10 @@ func (l Lists) terminals(ctx context.Context, q chat.ListQuestion) (a Answer, er
 }
 
 // targets are the configured ones. Those that were reached are asked now how they are.
-func (l Lists) targets(ctx context.Context, _ chat.ListQuestion) (a Answer, err error) {
+func (l Lists) targets(ctx context.Context, _ api.ListQuestion) (a Answer, err error) {
 	t := Targets{Targets: l.home.commands.Targets}
 	all := t.Machines.Sorted()
-	a.Rows = make([]chat.Row, len(all))
+	a.Rows = make([]api.Row, len(all))
 	var asked sync.WaitGroup
 	for i, m := range all {
 		asked.Go(func() {
@@ -294,7 +295,7 @@ func (l Lists) targets(ctx context.Context, _ chat.ListQuestion) (a Answer, err 
 				}
 				reads = t.held(m.Name, o.Caps.Lock)
 			}
-			a.Rows[i].Cells = []chat.Cell{
+			a.Rows[i].Cells = []api.Cell{
 				code(m.Name), text(strings.TrimSpace(m.Config.Kind + t.Labels(m.Name))), state, took, text(reads), text(strings.Join(m.Config.Approvers, ", ")),
 			}
 		})
@@ -304,21 +305,21 @@ func (l Lists) targets(ctx context.Context, _ chat.ListQuestion) (a Answer, err 
 }
 
 // answers are a target's state and how long it took to answer.
-func answers(took time.Duration, err error) (state, in chat.Cell) {
+func answers(took time.Duration, err error) (state, in api.Cell) {
 	switch {
 	case err != nil:
-		return chat.Cell{Text: "does not answer", Tone: chat.ToneBad}, text("")
+		return api.Cell{Text: "does not answer", Tone: chat.ToneBad}, text("")
 	case took < time.Millisecond:
-		return chat.Cell{Text: "reached", Tone: chat.ToneGood}, text("under 1 ms")
+		return api.Cell{Text: "reached", Tone: chat.ToneGood}, text("under 1 ms")
 	}
-	return chat.Cell{Text: "reached", Tone: chat.ToneGood}, text(fmt.Sprint(took.Milliseconds(), " ms"))
+	return api.Cell{Text: "reached", Tone: chat.ToneGood}, text(fmt.Sprint(took.Milliseconds(), " ms"))
 }
 
 // runbooksOf is what of runbooks is shown.
-var runbooksOf = chat.Blank{Name: "show", Label: "Show", Choices: []string{"runbooks", "runs"}, Value: "runbooks"}
+var runbooksOf = api.FormField{Name: "show", Label: "Show", Choices: []string{"runbooks", "runs"}, Value: "runbooks"}
 
 // runbooks are the workflows, each with what begins it, or how far those are that were begun.
-func (l Lists) runbooks(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
+func (l Lists) runbooks(ctx context.Context, q api.ListQuestion) (a Answer, err error) {
 	if q.Value(runbooksOf) == "runs" {
 		err = l.home.commands.DB.View(ctx, func(tx store.Tx) error {
 			a = Answer{Columns: []string{"Runbook", "Steps", "Now", "State", "Began"}}
@@ -349,13 +350,13 @@ func (l Lists) runbooks(ctx context.Context, q chat.ListQuestion) (a Answer, err
 		if own := slices.ContainsFunc(wf.Params, func(p workflow.Input) bool { return p.Name == onInput }); many && !own {
 			say = append(say, onInput+"="+target)
 		}
-		a.Rows = append(a.Rows, chat.Row{Cells: []chat.Cell{code(name), text(wf.Description), text(strings.Join(inputs, ", "))}, Say: strings.Join(say, " "), Do: "Start"})
+		a.Rows = append(a.Rows, api.Row{Cells: []api.Cell{code(name), text(wf.Description), text(strings.Join(inputs, ", "))}, Say: strings.Join(say, " "), Do: "Start"})
 	}
 	return a, nil
 }
 
 // runRow is how far a runbook is. Of other networks' threads it names no step.
-func runRow(r agent.Run, whole bool) chat.Row {
+func runRow(r agent.Run, whole bool) api.Row {
 	var marks strings.Builder
 	past, now := 0, ""
 	for _, s := range r.Steps {
@@ -368,27 +369,27 @@ func runRow(r agent.Run, whole bool) chat.Row {
 		case workflow.Pending:
 		}
 	}
-	state := chat.Cell{Text: "running"}
+	state := api.Cell{Text: "running"}
 	switch r.End {
 	case "":
 	case "done":
-		state, now = chat.Cell{Text: r.End, Tone: chat.ToneGood}, ""
+		state, now = api.Cell{Text: r.End, Tone: chat.ToneGood}, ""
 	default:
-		state = chat.Cell{Text: r.End, Tone: chat.ToneBad}
+		state = api.Cell{Text: r.End, Tone: chat.ToneBad}
 	}
-	row := chat.Row{Thread: r.Thread}
+	row := api.Row{Thread: r.Thread}
 	if !whole {
 		row.Thread, now = "", "in "+networkOf(r.Thread)
 	}
-	row.Cells = []chat.Cell{code(r.Name), text(fmt.Sprintf("%s %d of %d", marks.String(), past, len(r.Steps))), text(now), state, {At: r.Began}}
+	row.Cells = []api.Cell{code(r.Name), text(fmt.Sprintf("%s %d of %d", marks.String(), past, len(r.Steps))), text(now), state, {At: r.Began}}
 	return row
 }
 
 // costBy is what costs are told apart by.
-var costBy = chat.Blank{Name: "by", Label: "By", Choices: []string{"day", "person", "conversation", "model"}, Value: "day"}
+var costBy = api.FormField{Name: "by", Label: "By", Choices: []string{"day", "person", "conversation", "model"}, Value: "day"}
 
 // cost is what models took in the last days: on each, or of each person, conversation or model.
-func (l Lists) cost(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
+func (l Lists) cost(ctx context.Context, q api.ListQuestion) (a Answer, err error) {
 	by := map[string]spend.By{"person": spend.ByPerson, "conversation": spend.ByThread, "model": spend.ByModel}[q.Value(costBy)]
 	err = l.home.commands.DB.View(ctx, func(tx store.Tx) error {
 		a = Answer{}
@@ -412,7 +413,7 @@ func (l Lists) cost(ctx context.Context, q chat.ListQuestion) (a Answer, err err
 				continue
 			}
 			a.Rows = append(a.Rows, costRow(string(day), sum))
-			bar := chat.Bar{Name: string(day), Value: float64(sum.Money), Text: sum.Money.String()}
+			bar := api.BarValue{Name: string(day), Value: float64(sum.Money), Text: sum.Money.String()}
 			if sum.Money == 0 {
 				bar.Value, bar.Text = float64(sum.Tokens), fmt.Sprint(sum.Tokens, " tokens")
 			}
@@ -424,12 +425,12 @@ func (l Lists) cost(ctx context.Context, q chat.ListQuestion) (a Answer, err err
 	return a, err
 }
 
-func costRow(name string, sum spend.Sum) chat.Row {
+func costRow(name string, sum spend.Sum) api.Row {
 	cost := sum.Money.String()
 	if len(sum.Unpriced) > 0 {
 		cost += ", no price set for " + strings.Join(sum.Unpriced, ", ")
 	}
-	return chat.Row{Cells: []chat.Cell{text(name), text(cost), text(fmt.Sprint(sum.Tokens))}}
+	return api.Row{Cells: []api.Cell{text(name), text(cost), text(fmt.Sprint(sum.Tokens))}}
 }
 
 // networkOf is where another network's thread is.
@@ -440,8 +441,8 @@ func networkOf(t chat.ThreadID) string {
 
 // audit are the last lines of the record, the newest first. Of other networks' threads the text
 // stays there.
-func (l Lists) audit(ctx context.Context, q chat.ListQuestion) (Answer, error) {
-	var rows []chat.Row
+func (l Lists) audit(ctx context.Context, q api.ListQuestion) (Answer, error) {
+	var rows []api.Row
 	var lines []audit.Line
 	newest := func() {
 		slices.SortStableFunc(lines, func(a, b audit.Line) int { return b.At.Compare(a.At) })
@@ -466,11 +467,11 @@ func (l Lists) audit(ctx context.Context, q chat.ListQuestion) (Answer, error) {
 		e := line.Event
 		_, who, _ := strings.Cut(e.User, ":")
 		what := code(oneLineOf(cmp.Or(e.Command, e.Outcome, e.Note)))
-		row := chat.Row{Thread: chat.ThreadID(line.Thread)}
+		row := api.Row{Thread: chat.ThreadID(line.Thread)}
 		if !own(row.Thread, q) {
 			what, row.Thread = text(""), ""
 		}
-		row.Cells = []chat.Cell{moment(line.At), text(e.What), text(who), text(targetName(e.Target)), what}
+		row.Cells = []api.Cell{moment(line.At), text(e.What), text(who), text(targetName(e.Target)), what}
 		rows = append(rows, row)
 	}
 	return Answer{Rows: rows, Note: note}, err

@@ -14,6 +14,7 @@ import (
 	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/approvals/audit"
+	"countersign/console/api"
 	"countersign/store"
 )
 
@@ -69,9 +70,9 @@ func TestLists(t *testing.T) {
 			return nil
 		})
 	}
-	list := func(id, words string) chat.List {
+	list := func(id, words string) api.List {
 		t.Helper()
-		got, ok, err := l.List(t.Context(), chat.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: id, Words: words})
+		got, ok, err := l.List(t.Context(), api.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: id, Words: words})
 		if err != nil || !ok {
 			t.Fatalf("%s: %v %v", id, ok, err)
 		}
@@ -95,7 +96,7 @@ func TestLists(t *testing.T) {
 	})
 
 	all := list("approvals", "")
-	said := map[string]chat.Row{}
+	said := map[string]api.Row{}
 	for _, r := range all.Rows {
 		said[r.Cells[4].Text+", "+r.Cells[5].Text] = r
 	}
@@ -112,7 +113,7 @@ func TestLists(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for by, want := range map[string]string{"person": "[[Ann] [2200]]", "model": "[[large] [1500]] [[small] [700]]", "conversation": "[[web:1] [1500]] [[in slack] [700]]"} {
-		got, _, err := l.List(t.Context(), chat.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: "cost", Fields: map[string]string{"by": by}})
+		got, _, err := l.List(t.Context(), api.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: "cost", Fields: map[string]string{"by": by}})
 		var said []string
 		for _, r := range got.Rows {
 			said = append(said, fmt.Sprintf("[[%s] [%s]]", r.Cells[0].Text, r.Cells[2].Text))
@@ -128,7 +129,7 @@ func TestLists(t *testing.T) {
 		t.Errorf("%+v", got.Rows)
 	}
 	list("terminals", "")
-	if _, ok, err := l.List(t.Context(), chat.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: "nothing"}); ok || err != nil {
+	if _, ok, err := l.List(t.Context(), api.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: "nothing"}); ok || err != nil {
 		t.Errorf("%v %v", ok, err)
 	}
 	for i := range 2*maxRows + 1 {

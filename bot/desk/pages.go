@@ -12,6 +12,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/alerts"
 	"countersign/bot/machines"
+	"countersign/console/api"
 	"countersign/targets/record"
 )
 
@@ -30,15 +31,15 @@ func RecordingsPage(r *machines.Recordings) Page {
 	return Page{
 		ID: "recordings", Title: "Recordings", About: sayRecordingsHere, Columns: []string{"When", "Conversation", "Session", "Pane", "Length", "Found"},
 		Searches: true,
-		Rows: func(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
+		Rows: func(ctx context.Context, q api.ListQuestion) (a Answer, err error) {
 			all, err := r.All()
 			if err != nil {
 				return a, err
 			}
 			words, left, files := strings.Fields(strings.ToLower(q.Words)), int64(searchedBytes), searchedFiles
 			for _, i := range all {
-				row := func(found string, at time.Duration) chat.Row {
-					out := chat.Row{Cells: []chat.Cell{moment(i.Started), text(""), code(i.Session), text(strings.TrimSpace(i.Target + " " + i.Pane)), text(i.Duration.Round(time.Second).String()), code(found)}}
+				row := func(found string, at time.Duration) api.Row {
+					out := api.Row{Cells: []api.Cell{moment(i.Started), text(""), code(i.Session), text(strings.TrimSpace(i.Target + " " + i.Pane)), text(i.Duration.Round(time.Second).String()), code(found)}}
 					if own(i.Thread, q) {
 						out.Thread, out.Recording, out.Moment = i.Thread, i.ID, at.Seconds()
 						out.Cells[1] = text(string(i.Thread))
@@ -87,7 +88,7 @@ func AlertsPage(in func() *alerts.Intake, now func() time.Time) Page {
 	return Page{
 		ID: "alerts", Title: "Alerts", About: sayAlerts, Columns: []string{"Last heard", "Problem", "Severity", "Source", "State", "Since", "Notices"},
 		There: func() bool { return in() != nil },
-		Rows: func(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
+		Rows: func(ctx context.Context, q api.ListQuestion) (a Answer, err error) {
 			all, err := in().Problems(ctx)
 			firing := slices.IndexFunc(all, func(p alerts.Problem) bool { return !p.Firing }) // those that fire come first
 			if firing < 0 {
@@ -95,24 +96,24 @@ func AlertsPage(in func() *alerts.Intake, now func() time.Time) Page {
 			}
 			slices.SortStableFunc(all[:firing], worse)
 			for _, p := range all {
-				state := chat.Cell{Text: "over", Tone: chat.ToneGood}
+				state := api.Cell{Text: "over", Tone: chat.ToneGood}
 				if p.Firing {
-					state = chat.Cell{Text: "firing", Tone: chat.ToneHigh}
+					state = api.Cell{Text: "firing", Tone: chat.ToneHigh}
 				}
-				row := chat.Row{ID: p.ID}
+				row := api.Row{ID: p.ID}
 				switch {
 				case p.Listed:
 					state.Text += ", in a list"
 				case !p.Quiet.IsZero():
 					state.Text += fmt.Sprintf(", silenced by %s until %s UTC", p.QuietBy, p.Quiet.UTC().Format("15:04"))
-					row.Acts = []chat.Act{{ID: "speak", Text: "End silence"}}
+					row.Acts = []api.RowAction{{ID: "speak", Text: "End silence"}}
 				default:
-					row.Acts = []chat.Act{{ID: "silence", Text: "Silence 1 h"}}
+					row.Acts = []api.RowAction{{ID: "silence", Text: "Silence 1 h"}}
 				}
 				if own(p.Thread, q) {
 					row.Thread = p.Thread
 				}
-				row.Cells = []chat.Cell{moment(p.Heard), text(p.Title), text(p.Severity), text(p.Source), state, moment(p.Since), text(fmt.Sprint(p.Notices))}
+				row.Cells = []api.Cell{moment(p.Heard), text(p.Title), text(p.Severity), text(p.Source), state, moment(p.Since), text(fmt.Sprint(p.Notices))}
 				a.Rows = append(a.Rows, row)
 			}
 			return a, err

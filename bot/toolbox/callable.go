@@ -1,8 +1,8 @@
 package toolbox
 
 import (
-	"countersign/adapters/chat"
 	"countersign/bot/machines"
+	"countersign/console/api"
 	"countersign/tools"
 	"countersign/tools/outside"
 )
@@ -23,11 +23,11 @@ func (t *Toolbox) callable() map[string]bool {
 func (t *Toolbox) Callable(tool string) bool { return t.callable()[tool] }
 
 // Callables lists what programs may call of what the bot's own agent has.
-func (t *Toolbox) Callables() []chat.Callable {
+func (t *Toolbox) Callables() []api.ToolInfo {
 	names := t.callable()
-	out := []chat.Callable{}
+	out := []api.ToolInfo{}
 	for _, s := range t.Everyone().Specs(func(s tools.Spec) bool { return names[s.Name] }) {
-		out = append(out, chat.Callable{Name: s.Name, Description: s.ModelText, Schema: s.ModelSchema})
+		out = append(out, api.ToolInfo{Name: s.Name, Description: s.ModelText, Schema: s.ModelSchema})
 	}
 	return out
 }

@@ -20,6 +20,7 @@ import (
 	"countersign/cli/words"
 	"countersign/config"
 	"countersign/config/rules"
+	"countersign/console/api"
 	"countersign/store"
 )
 
@@ -30,18 +31,18 @@ func Pages(s bot.Site) []desk.Page {
 }
 
 func explainPage(s bot.Site) desk.Page {
-	command := chat.Blank{Name: "command", Label: "Command", Hint: "systemctl restart nginx"}
-	target := chat.Blank{Name: "target", Label: "Target"}
-	user := chat.Blank{Name: "user", Label: "Person", Hint: "web:anna or slack:T012:U345"}
-	channel := chat.Blank{Name: "channel", Label: "Channel", Hint: "web or slack:C012", Value: "web"}
+	command := api.FormField{Name: "command", Label: "Command", Hint: "systemctl restart nginx"}
+	target := api.FormField{Name: "target", Label: "Target"}
+	user := api.FormField{Name: "user", Label: "Person", Hint: "web:anna or slack:T012:U345"}
+	channel := api.FormField{Name: "channel", Label: "Channel", Hint: "web or slack:C012", Value: "web"}
 	return desk.Page{
 		ID: "policy", Title: "Policy", About: sayPolicyPage, Columns: []string{"About", "Answer"}, Ask: "Explain",
-		Fields: func() []chat.Blank {
+		Fields: func() []api.FormField {
 			f := s.Rules().File
 			target.Choices, target.Value = slices.Sorted(maps.Keys(f.Targets)), f.Agent.Target
-			return []chat.Blank{command, target, user, channel}
+			return []api.FormField{command, target, user, channel}
 		},
-		Rows: func(ctx context.Context, q chat.ListQuestion) (a desk.Answer, err error) {
+		Rows: func(ctx context.Context, q api.ListQuestion) (a desk.Answer, err error) {
 			text := strings.TrimSpace(q.Value(command))
 			if text == "" {
 				return a, nil
@@ -57,7 +58,7 @@ func explainPage(s bot.Site) desk.Page {
 				return a, nil
 			}
 			for _, l := range k.lines(in, d) {
-				a.Rows = append(a.Rows, chat.Row{Cells: []chat.Cell{{Text: capital(l[0])}, {Text: l[1]}}})
+				a.Rows = append(a.Rows, api.Row{Cells: []api.Cell{{Text: capital(l[0])}, {Text: l[1]}}})
 			}
 			return a, err
 		},
@@ -73,12 +74,12 @@ func capital(s string) string {
 }
 
 func replayPage(s bot.Site) desk.Page {
-	since := chat.Blank{Name: "since", Label: "Since", Choices: []string{"1d", "7d", "30d", "90d"}, Value: "7d"}
-	policy := chat.Blank{Name: "policy", Label: "Policy to try", Hint: sayPolicyHint, Long: true}
+	since := api.FormField{Name: "since", Label: "Since", Choices: []string{"1d", "7d", "30d", "90d"}, Value: "7d"}
+	policy := api.FormField{Name: "policy", Label: "Policy to try", Hint: sayPolicyHint, Long: true}
 	return desk.Page{
 		ID: "replay", Title: "Policy replay", About: sayReplayPage, Columns: []string{"When", "Then", "Now", "Tool", "Command", "Rule"}, Ask: "Replay",
-		Fields: func() []chat.Blank { return []chat.Blank{since, policy} },
-		Rows: func(ctx context.Context, q chat.ListQuestion) (a desk.Answer, err error) {
+		Fields: func() []api.FormField { return []api.FormField{since, policy} },
+		Rows: func(ctx context.Context, q api.ListQuestion) (a desk.Answer, err error) {
 			if q.Fields == nil {
 				return a, nil
 			}
@@ -90,7 +91,7 @@ func replayPage(s bot.Site) desk.Page {
 			}
 			network, _, _ := strings.Cut(string(q.From.ID), ":")
 			p := replay{rules: r, since: from, total: map[string]int{}, change: func(l audit.Line, before, after, why string) {
-				row := chat.Row{Thread: chat.ThreadID(l.Thread)}
+				row := api.Row{Thread: chat.ThreadID(l.Thread)}
 				command := strings.Join(strings.Fields(l.Event.Command), " ")
 				if !strings.HasPrefix(l.Thread, network+":") { // what was written there is for its channel
 					row.Thread, command = "", ""
@@ -98,7 +99,7 @@ func replayPage(s bot.Site) desk.Page {
 				if r := []rune(command); len(r) > 160 {
 					command = string(r[:160]) + "…"
 				}
-				row.Cells = []chat.Cell{{At: l.At}, {Text: before}, {Text: after}, {Text: l.Event.Tool}, {Text: command, Code: true}, {Text: why}}
+				row.Cells = []api.Cell{{At: l.At}, {Text: before}, {Text: after}, {Text: l.Event.Tool}, {Text: command, Code: true}, {Text: why}}
 				a.Rows = append(a.Rows, row)
 			}}
 			if err := p.read(ctx, s.DB); err != nil {
@@ -143,7 +144,7 @@ func tried(now *rules.Rules, text string) (*rules.Rules, error) {
 func verifyPage(s bot.Site) desk.Page {
 	return desk.Page{
 		ID: "verify", Title: "Audit check", About: sayVerifyPage, Columns: []string{"Fault"}, Ask: "Verify",
-		Rows: func(ctx context.Context, q chat.ListQuestion) (a desk.Answer, err error) {
+		Rows: func(ctx context.Context, q api.ListQuestion) (a desk.Answer, err error) {
 			if q.Fields == nil {
 				return a, nil
 			}
@@ -151,7 +152,7 @@ func verifyPage(s bot.Site) desk.Page {
 			err = s.DB.View(ctx, func(tx store.Tx) error {
 				a.Rows = nil
 				c = audit.Check(tx, audit.CheckOptions{}, func(f audit.Fault) {
-					a.Rows = append(a.Rows, chat.Row{Cells: []chat.Cell{{Text: fmt.Sprint(f)}}})
+					a.Rows = append(a.Rows, api.Row{Cells: []api.Cell{{Text: fmt.Sprint(f)}}})
 				})
 				return ctx.Err()
 			})

@@ -13,6 +13,7 @@ import (
 	"countersign/bot/desk"
 	"countersign/config"
 	"countersign/config/rules"
+	"countersign/console/api"
 	"countersign/store"
 	"countersign/store/mem"
 )
@@ -34,7 +35,7 @@ func pagesOf(t *testing.T) (map[string]desk.Page, store.DB) {
 
 func asked(t *testing.T, p desk.Page, fields map[string]string) (note, rows string) {
 	t.Helper()
-	a, err := p.Rows(t.Context(), chat.ListQuestion{Inquiry: chat.Inquiry{From: chat.User{ID: "web:ann"}}, Fields: fields})
+	a, err := p.Rows(t.Context(), api.ListQuestion{Inquiry: chat.Inquiry{From: chat.User{ID: "web:ann"}}, Fields: fields})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"countersign/client/account"
 	"countersign/client/hook"
 	"countersign/config"
+	"countersign/console/api"
 )
 
 // Operator is where the bot of this machine is, by the address for people and by its own, with a code for one request of its operator's, or one that
@@ -447,7 +448,7 @@ func buttonOf(c chat.Card, style chat.ButtonStyle) string {
 type rowsOf struct {
 	Columns []string `json:"columns"`
 	Rows    []struct {
-		Cells []chat.Cell `json:"cells"`
+		Cells []api.Cell `json:"cells"`
 	} `json:"rows"`
 }
 

@@ -12,15 +12,16 @@ import (
 	"countersign/adapters/chat"
 	"countersign/cli"
 	"countersign/client"
+	"countersign/console/api"
 )
 
 // bot is one that has a single call.
 type bot struct {
-	begins int           // the HTTP status of what begins it; 0 is success
-	done   chat.Called   // how it ends
-	lives  []chat.Output // while it runs; then the connection ends
-	kept   []chat.Output // once it has ended
-	lost   bool          // it doesn't know the token any more
+	begins int          // the HTTP status of what begins it; 0 is success
+	done   api.Call     // how it ends
+	lives  []api.Output // while it runs; then the connection ends
+	kept   []api.Output // once it has ended
+	lost   bool         // it doesn't know the token any more
 }
 
 func (b *bot) exec(t *testing.T) (stdout, stderr string, err error) {
@@ -84,26 +85,26 @@ func TestExecPrintsEveryByteAndEndsAsTheCommandDid(t *testing.T) {
 	t.Parallel()
 	zero, seven := 0, 7
 	all := "one\n\xff\x00\xfe two\n"
-	end := chat.Output{End: true}
-	exited := func(code *int) chat.Called {
-		return chat.Called{Executed: chat.Executed{ExitCode: code, Stdout: "one\n[... 9 bytes left out ...]\n", Kept: "out-1"}}
+	end := api.Output{End: true}
+	exited := func(code *int) api.Call {
+		return api.Call{CallStatus: chat.CallStatus{ExitCode: code, Stdout: "one\n[... 9 bytes left out ...]\n", Kept: "out-1"}}
 	}
 	for name, tt := range map[string]struct {
 		bot            bot
 		out, errs      string
 		code, sentence string
 	}{
-		"all of it came while it ran": {bot: bot{lives: []chat.Output{{Stdout: all}, {Stderr: "w\xe9\n"}, end}, done: exited(&seven)}, out: all, errs: "w\xe9\n", code: "7"},
-		"a part did": {bot: bot{lives: []chat.Output{{Stdout: all[:6]}, {Stderr: "w"}}, kept: []chat.Output{{Stdout: all}, {Stderr: "w\xe9\n"}, end}, done: exited(&zero)},
+		"all of it came while it ran": {bot: bot{lives: []api.Output{{Stdout: all}, {Stderr: "w\xe9\n"}, end}, done: exited(&seven)}, out: all, errs: "w\xe9\n", code: "7"},
+		"a part did": {bot: bot{lives: []api.Output{{Stdout: all[:6]}, {Stderr: "w"}}, kept: []api.Output{{Stdout: all}, {Stderr: "w\xe9\n"}, end}, done: exited(&zero)},
 			out: all, errs: "w\xe9\n", code: "0"},
-		"nothing did": {bot: bot{kept: []chat.Output{{Stdout: all}, end}, done: exited(&zero)}, out: all, code: "0"},
-		"it is short": {bot: bot{done: chat.Called{Executed: chat.Executed{ExitCode: &zero, Stdout: "a\n", Stderr: "b\n"}}}, out: "a\n", errs: "b\n", code: "0"},
-		"the rest isn't kept": {bot: bot{lives: []chat.Output{{Stdout: "one\n"}}, kept: []chat.Output{{Stdout: "one\n"}}, done: exited(&zero)},
+		"nothing did": {bot: bot{kept: []api.Output{{Stdout: all}, end}, done: exited(&zero)}, out: all, code: "0"},
+		"it is short": {bot: bot{done: api.Call{CallStatus: chat.CallStatus{ExitCode: &zero, Stdout: "a\n", Stderr: "b\n"}}}, out: "a\n", errs: "b\n", code: "0"},
+		"the rest isn't kept": {bot: bot{lives: []api.Output{{Stdout: "one\n"}}, kept: []api.Output{{Stdout: "one\n"}}, done: exited(&zero)},
 			out: "one\n", code: "123", sentence: "exit code 0"},
-		"stopped":         {bot: bot{kept: []chat.Output{{Stdout: "half"}}, done: chat.Called{Executed: chat.Executed{Unknown: true, Failed: true, Kept: "out-1", Note: "somebody said stop"}}}, out: "half", code: "124", sentence: "somebody said stop"},
-		"denied":          {bot: bot{done: chat.Called{Executed: chat.Executed{Failed: true, Note: "denied"}}}, code: "125", sentence: "not run: denied"},
+		"stopped":         {bot: bot{kept: []api.Output{{Stdout: "half"}}, done: api.Call{CallStatus: chat.CallStatus{Unknown: true, Failed: true, Kept: "out-1", Note: "somebody said stop"}}}, out: "half", code: "124", sentence: "somebody said stop"},
+		"denied":          {bot: bot{done: api.Call{CallStatus: chat.CallStatus{Failed: true, Note: "denied"}}}, code: "125", sentence: "not run: denied"},
 		"the key is used": {bot: bot{begins: http.StatusConflict}, code: "125", sentence: "not run"},
-		"the bot is lost": {bot: bot{lives: []chat.Output{{Stdout: "one\n"}}, lost: true}, out: "one\n", code: "124", sentence: "nobody knows how it ended"},
+		"the bot is lost": {bot: bot{lives: []api.Output{{Stdout: "one\n"}}, lost: true}, out: "one\n", code: "124", sentence: "nobody knows how it ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -26,6 +26,7 @@ var inside = map[string]string{
 	"adapters/chat/face":   "adapters/chat adapters/chat/visible",
 	"adapters/slack":       "adapters/chat/... adapters/slack/... internal/redact",
 	"adapters/discord":     "adapters/chat/... adapters/discord/... internal/redact",
+	"console/api":          "adapters/chat",
 	"console":              "adapters/chat/... console/... internal/publicnet internal/redact store", // nobody else keeps that network's messages
 
 	"agent":            "adapters/chat agent/... approvals approvals/card approvals/deed approvals/risk internal/failpoint store store/queue tools tools/output tools/plan tools/truncate",
@@ -111,7 +112,7 @@ var inside = map[string]string{
 	"config/address": "config",
 	"internal/bash":  "",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
-	"cli/admin":            "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/oncall approvals/policy approvals/risk bot bot/desk bot/machines bot/threads config/address cli config internal/redact config/rules config/storage cli/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica proof/witness/ask proof/witness/cosign proof/witness/keys tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
+	"cli/admin":            "adapters/chat console/api agent/report agent/spend approvals approvals/audit approvals/gate approvals/oncall approvals/policy approvals/risk bot bot/desk bot/machines bot/threads config/address cli config internal/redact config/rules config/storage cli/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica proof/witness/ask proof/witness/cosign proof/witness/keys tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
 	"proof/verifier":       "approvals/passkey proof/witness/cosign",
 	"proof/witness":        "proof/witness/ask proof/witness/cosign proof/witness/keys",
 	"proof/witness/ask":    "proof/witness/cosign",
@@ -121,7 +122,7 @@ var inside = map[string]string{
 	"client/mcpserver":     "client",
 	"client/account":       "cli/words",
 	"client/hook":          "adapters/chat/visible client client/account",
-	"cli/remote":           "adapters/chat adapters/chat/visible client client/account cli config client/hook client/mcpserver cli/words targets/record",
+	"cli/remote":           "adapters/chat adapters/chat/visible client client/account cli config console/api client/hook client/mcpserver cli/words targets/record",
 	"cli/manual":           "docs config cli/words",
 	"cli/setup":            "config internal/redact cli/words",
 	"cli/doctor":           "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/oncall approvals/policy approvals/risk approvals/tickets bot/console bot/machines bot/threads bot/toolbox bot/webhooks config/address config bot/observe internal/redact config/rules config/storage cli/words proof/signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/backend/door targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
@@ -139,11 +140,11 @@ var inside = map[string]string{
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
 	"bot":           "adapters/chat console console/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/card approvals/gate approvals/oncall approvals/passkey approvals/passkey/registry approvals/policy approvals/risk approvals/tickets bot/calls bot/comments bot/console store/courier bot/desk bot/handover bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/stream bot/threads bot/toolbox bot/webhooks config/address config client/mcpserver bot/observe internal/redact config/rules bot/steady config/storage targets/certificate store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
-	"bot/console":   "adapters/chat console console/connlimit console/oidc console/tlsfile console/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/condition config internal/redact config/rules store",
-	"bot/desk":      "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/outside tools/output",
+	"bot/console":   "adapters/chat console console/api console/connlimit console/oidc console/tlsfile console/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/condition config internal/redact config/rules store",
+	"bot/desk":      "adapters/chat console/api agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/outside tools/output",
 	"bot/health":    "console/connlimit approvals approvals/audit bot/replicas store",
 	"bot/networks":  "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads config internal/failpoint config/rules store store/outbox store/queue",
-	"bot/calls":     "adapters/chat agent approvals store store/aging tools",
+	"bot/calls":     "adapters/chat console/api agent approvals store store/aging tools",
 	"bot/webhooks":  "adapters/chat approvals/audit store/courier bot/link internal/redact store",
 	"store/courier": "store",
 	"bot/comments":  "adapters/chat approvals approvals/audit approvals/tickets store/courier bot/link store",
@@ -153,7 +154,7 @@ var inside = map[string]string{
 	"bot/oneshot":   "adapters/chat approvals approvals/card approvals/gate store tools",
 	"bot/replicas":  "adapters/chat config store store/outbox store/postgres store/queue store/replica",
 	"bot/threads":   "adapters/chat agent agent/history agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines config config/rules store store/queue tools",
-	"bot/toolbox":   "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads config internal/redact config/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
+	"bot/toolbox":   "adapters/chat console/api agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads config internal/redact config/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines":  "adapters/chat approvals approvals/risk config internal/failpoint approvals/secretfile proof/signer/client targets/certificate store targets/backend targets/backend/approved targets/backend/door targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/shell/named tools/terminal",
 
 	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack console agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console config/address cli/admin cli cli/remote config cli/doctor cli/incident cli/manual internal/redact config/rules cli/setup cli/toolsdoc cli/words proof/signer targets/backend targets/backend/door targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey proof/verifier proof/witness", // the demo's model is scripted

@@ -1,6 +1,10 @@
-package chat
+package api
 
-import "time"
+import (
+	"time"
+
+	"countersign/adapters/chat"
+)
 
 // List is what the bot knows of one kind of thing, for people who look after it.
 type List struct {
@@ -11,17 +15,17 @@ type List struct {
 	Rows    []Row    `json:"rows"`
 	More    bool     `json:"more,omitempty"` // there are others: narrow it by words
 	// Bars are amounts in order, such as what each day cost.
-	Bars []Bar `json:"bars,omitempty"`
+	Bars []BarValue `json:"bars,omitempty"`
 	// Fields are what can be asked of it beside words, and Ask is the button that does; without
 	// Ask a change of a field is enough. Note is the answer to it as a whole.
-	Fields []Blank `json:"fields,omitempty"`
-	Ask    string  `json:"ask,omitempty"`
-	Slow   bool    `json:"slow,omitempty"` // words take long: it isn't asked over and over
-	Note   string  `json:"note,omitempty"`
+	Fields []FormField `json:"fields,omitempty"`
+	Ask    string      `json:"ask,omitempty"`
+	Slow   bool        `json:"slow,omitempty"` // words take long: it isn't asked over and over
+	Note   string      `json:"note,omitempty"`
 }
 
-// Blank is one thing to fill in.
-type Blank struct {
+// FormField is one thing to fill in.
+type FormField struct {
 	Name    string   `json:"name"`
 	Label   string   `json:"label"`
 	Hint    string   `json:"hint,omitempty"`    // an example
@@ -32,7 +36,7 @@ type Blank struct {
 
 // ListQuestion is what somebody asks of a list.
 type ListQuestion struct {
-	Inquiry
+	chat.Inquiry
 	ID     string
 	Words  string            // which each row has
 	Fields map[string]string // by name; nil: nothing was filled in
@@ -40,7 +44,7 @@ type ListQuestion struct {
 }
 
 // Value is what was filled in, or what a field has before.
-func (q ListQuestion) Value(f Blank) string {
+func (q ListQuestion) Value(f FormField) string {
 	if v, ok := q.Fields[f.Name]; ok {
 		return v
 	}
@@ -52,19 +56,19 @@ type Row struct {
 	Cells []Cell `json:"cells"`
 	// Say is what a person would write to act on it, in Thread or in a new one, and Do what that
 	// does; "" is nothing. It is put into the message field, and they send it.
-	Say    string   `json:"say,omitempty"`
-	Do     string   `json:"do,omitempty"`
-	Thread ThreadID `json:"thread,omitempty"` // where it belongs, if that can be opened in the console
+	Say    string        `json:"say,omitempty"`
+	Do     string        `json:"do,omitempty"`
+	Thread chat.ThreadID `json:"thread,omitempty"` // where it belongs, if that can be opened in the console
 	// Recording is one of Thread's, and Moment the seconds in it that are meant.
 	Recording string  `json:"recording,omitempty"`
 	Moment    float64 `json:"moment,omitempty"`
 	// ID and Acts are what can be done about it with one press.
-	ID   string `json:"id,omitempty"`
-	Acts []Act  `json:"acts,omitempty"`
+	ID   string      `json:"id,omitempty"`
+	Acts []RowAction `json:"acts,omitempty"`
 }
 
-// Act is a button of a row.
-type Act struct {
+// RowAction is a button of a row.
+type RowAction struct {
 	ID   string `json:"id"`
 	Text string `json:"text"`
 }
@@ -73,12 +77,12 @@ type Act struct {
 type Cell struct {
 	Text string    `json:"text,omitempty"`
 	At   time.Time `json:"at,omitzero"` // a moment instead of a text
-	Tone Tone      `json:"tone,omitempty"`
+	Tone chat.Tone `json:"tone,omitempty"`
 	Code bool      `json:"code,omitempty"` // exact text
 }
 
-// Bar is one amount of a series.
-type Bar struct {
+// BarValue is one amount of a series.
+type BarValue struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Text  string  `json:"text"` // the value for people

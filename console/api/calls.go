@@ -1,21 +1,29 @@
-package chat
+// Package api is the vocabulary between the web console and the bot behind it, beyond what all chat networks
+// share: what programs ask for ([CallRequest], [Calls]), the lists ([List]) and the first page ([Home]). Its JSON is what
+// docs/openapi.yaml describes.
+//
+// It decides nothing and answers no request: package console reads and writes the JSON, and packages below bot
+// say what is in it.
+package api
 
 import (
 	"context"
 	"encoding/json"
 	"time"
 	"unicode/utf8"
+
+	"countersign/adapters/chat"
 )
 
-// Asking is what a program, or a person at a keyboard, asks for over an API: a command on a target,
+// CallRequest is what a program, or a person at a keyboard, asks for over an API: a command on a target,
 // or a call of a tool.
-type Asking struct {
+type CallRequest struct {
 	// Key is the asker's own name of it: the same key again is the same call, which runs once.
 	Key string `json:"key"`
 	// Task names what the asker is at: what it asks for one task is one conversation. "" begins one.
 	Task string `json:"task,omitempty"`
 	// Thread is a conversation that is there already, in place of a task's.
-	Thread  ThreadID        `json:"thread,omitempty"`
+	Thread  chat.ThreadID   `json:"thread,omitempty"`
 	Target  string          `json:"target,omitempty"`
 	Command string          `json:"command,omitempty"`
 	Tool    string          `json:"tool,omitempty"` // in place of Command
@@ -38,15 +46,15 @@ type Asking struct {
 // Asker is who asks. Token identifies a token that sees only what it asked for; with "" it is the person,
 // who sees all of it.
 type Asker struct {
-	User
+	chat.User
 	Token string
 }
 
-// Called is a call and what became of it.
-type Called struct {
-	ID     string   `json:"id"`
-	Thread ThreadID `json:"thread,omitempty"` // its conversation
-	Executed
+// Call is a call and what became of it.
+type Call struct {
+	ID     string        `json:"id"`
+	Thread chat.ThreadID `json:"thread,omitempty"` // its conversation
+	chat.CallStatus
 }
 
 // Output is a piece of what a command prints.
@@ -75,8 +83,8 @@ func (o Output) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// Callable is a tool that programs may call.
-type Callable struct {
+// ToolInfo is a tool that programs may call.
+type ToolInfo struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	Schema      json.RawMessage `json:"schema"`
@@ -96,19 +104,19 @@ func (r *CallError) Error() string { return r.Sentence }
 // concurrent use; errors for the asker are [*CallError].
 type Calls interface {
 	// Ask begins a call, which is durable then, or finds it by its key.
-	Ask(ctx context.Context, by Asker, groups []string, a Asking) (Called, error)
+	Ask(ctx context.Context, by Asker, groups []string, a CallRequest) (Call, error)
 	// Wait says what became of a call as soon as its state is not seen, and after a time in any case.
-	Wait(ctx context.Context, by Asker, id string, seen ExecState, within time.Duration) (Called, error)
+	Wait(ctx context.Context, by Asker, id string, seen chat.ExecState, within time.Duration) (Call, error)
 	// Open lists the asker's calls that have not ended; with ended also those that have, and began within the
 	// last hour.
-	Open(ctx context.Context, by Asker, ended bool) ([]Called, error)
+	Open(ctx context.Context, by Asker, ended bool) ([]Call, error)
 	// Withdraw takes back what waits, and stops what runs.
 	Withdraw(ctx context.Context, by Asker, id string) error
 	// Output passes on what the command prints, or has printed, from its beginning, until it has ended or the
 	// context has. Without a last piece with End something is missing.
 	Output(ctx context.Context, by Asker, id string, pass func(Output) error) error
 	// Last is about the last command of a thread, whoever asked for it.
-	Last(ctx context.Context, thread ThreadID) (Executed, error)
+	Last(ctx context.Context, thread chat.ThreadID) (chat.CallStatus, error)
 	// Callable lists the tools that may be called.
-	Callable() []Callable
+	Callable() []ToolInfo
 }
