@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/display"
 	"countersign/store"
 )
 
@@ -80,7 +81,7 @@ type passkeys struct {
 func shownPasskeys(list []Passkey) []Passkey {
 	out := []Passkey{}
 	for _, k := range list {
-		k.Name, k.Owner = shownText(k.Name), shownText(k.Owner)
+		k.Name, k.Owner = display.Text(k.Name), display.Text(k.Owner)
 		out = append(out, k)
 	}
 	return out

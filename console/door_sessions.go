@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"countersign/console/display"
 	"countersign/store"
 )
 
@@ -230,7 +231,7 @@ func (ss *sessions) list(w http.ResponseWriter, r *http.Request, s session) erro
 		out = out[:0]
 		for k, row := range sessionsOf(tx, s.user) {
 			if ss.over(row, ss.now()) == "" {
-				out = append(out, shownSession{sessionID(k), shownText(row.Agent), row.From, row.How, row.Begun, row.Seen, row.Expires, string(k) == s.id})
+				out = append(out, shownSession{sessionID(k), display.Text(row.Agent), row.From, row.How, row.Begun, row.Seen, row.Expires, string(k) == s.id})
 			}
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/console/display"
 	"countersign/store"
 )
 
@@ -204,7 +205,7 @@ type shownToken struct {
 }
 
 func shownTokenOf(r tokenRow) shownToken {
-	return shownToken{ID: r.ID, Name: shownText(r.Name), Program: shownText(r.Program), Scope: r.Scope, Begun: r.Begun, Expires: r.Expires, Seen: r.Seen}
+	return shownToken{ID: r.ID, Name: display.Text(r.Name), Program: display.Text(r.Program), Scope: r.Scope, Begun: r.Begun, Expires: r.Expires, Seen: r.Seen}
 }
 
 func (ts *tokens) list(w http.ResponseWriter, r *http.Request, s session) error {

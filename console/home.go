@@ -9,6 +9,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/console/api"
+	"countersign/console/display"
 )
 
 // Desk tells what goes on in all threads, for the first page. It is safe for concurrent use.
@@ -42,18 +43,18 @@ func (p *firstPage) read(w http.ResponseWriter, r *http.Request, s session) erro
 	cards := func(list []api.HomeCard) []api.HomeCard {
 		out := []api.HomeCard{}
 		for _, c := range list {
-			c.Card, c.Network = *shownCard(&c.Card), networkOf(c.Thread)
+			c.Card, c.Network = *display.Card(&c.Card), networkOf(c.Thread)
 			out = append(out, c)
 		}
 		return out
 	}
 	doing := []busy{}
 	for _, b := range home.Busy {
-		doing = append(doing, busy{b.Thread, networkOf(b.Thread), shownText(b.Doing)})
+		doing = append(doing, busy{b.Thread, networkOf(b.Thread), display.Text(b.Doing)})
 	}
 	firing := []api.Firing{}
 	for _, f := range home.Alerts {
-		f.Title, f.Severity, f.Source = shownText(f.Title), shownText(f.Severity), shownText(f.Source)
+		f.Title, f.Severity, f.Source = display.Text(f.Title), display.Text(f.Severity), display.Text(f.Source)
 		firing = append(firing, f)
 	}
 	return answer(w, http.StatusOK, map[string]any{

@@ -6,6 +6,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/console/api"
+	"countersign/console/display"
 )
 
 // Lists tells of what the bot knows: requests, terminals, targets and more. It is safe for
@@ -88,10 +89,10 @@ func (ls *lists) send(w http.ResponseWriter, r *http.Request, s session, q api.L
 		ls.log.WarnContext(ctx, "a list cannot be made", "list", r.PathValue("id"), "error", err)
 		return refuse(http.StatusServiceUnavailable, sayListUnread)
 	}
-	l.Note = shownText(l.Note)
+	l.Note = display.Text(l.Note)
 	for i := range l.Rows {
 		for j := range l.Rows[i].Cells {
-			l.Rows[i].Cells[j].Text = shownText(l.Rows[i].Cells[j].Text)
+			l.Rows[i].Cells[j].Text = display.Text(l.Rows[i].Cells[j].Text)
 		}
 	}
 	return answer(w, http.StatusOK, l)

@@ -14,6 +14,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/console/api"
+	"countersign/console/display"
 	"countersign/console/webpush"
 	"countersign/store"
 )
@@ -154,7 +155,7 @@ func noticeOf(c api.HomeCard, w wishRow, again bool, now time.Time) notice {
 	}
 	parts = append(parts, networkOf(c.Thread))
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
-	return notice{ID: c.ID, Title: clip(shownText(c.Card.Title), 150), Body: clip(shownText(strings.Join(parts, " · ")), 300), Sound: w.Sound}
+	return notice{ID: c.ID, Title: clip(display.Text(c.Card.Title), 150), Body: clip(display.Text(strings.Join(parts, " · ")), 300), Sound: w.Sound}
 }
 
 // clip shortens a text to n characters.
@@ -374,7 +375,7 @@ func (p *push) addDevice(w http.ResponseWriter, r *http.Request, s session) erro
 			row.Made = now
 		}
 		row.Sub, row.User, row.Groups, row.Seen = body.Subscription, s.user, s.groups, now
-		row.Name = cmp.Or(clip(shownText(strings.TrimSpace(body.Name)), maxDevice), "A browser")
+		row.Name = cmp.Or(clip(display.Text(strings.TrimSpace(body.Name)), maxDevice), "A browser")
 		store.Save(tx, deviceKey(s.user, id), row)
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"countersign/console/display"
 	"countersign/store"
 )
 
@@ -73,7 +74,7 @@ func (e *events) follow(r *http.Request, out *sse, id string, rev uint64, s *sea
 			return
 		}
 		for _, p := range progress {
-			out.event("progress", 0, shownProgress(p))
+			out.event("progress", 0, display.Progress(p))
 		}
 		if out.flush() != nil {
 			return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/display"
 	"countersign/store"
 )
 
@@ -305,5 +306,5 @@ func (b *inbox) press(w http.ResponseWriter, r *http.Request, s session) error {
 	case err != nil:
 		return err
 	}
-	return answer(w, http.StatusOK, shownAnswer(ans))
+	return answer(w, http.StatusOK, display.Answer(ans))
 }

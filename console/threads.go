@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/console/display"
 	"countersign/store"
 )
 
@@ -204,7 +205,7 @@ func (c *conversations) search(tx store.Tx, r reader, words []string, want filte
 		t, _ := listed(tx, id)
 		row := c.sees(tx, r, id, t)
 		if f := place(tx, id, words, &left); f.Seq > 0 {
-			f.Text = shownText(f.Text)
+			f.Text = display.Text(f.Text)
 			row.Found = &f
 		}
 		list = append(list, row)
@@ -356,7 +357,7 @@ type thread struct {
 
 func (c *conversations) thread(id string, t threadRow, r reader, m markRow) thread {
 	out := thread{
-		ID: threadID(id), Title: shownText(t.Title), At: t.At, State: "idle",
+		ID: threadID(id), Title: display.Text(t.Title), At: t.At, State: "idle",
 		Unread: r.unread(t, m), Pinned: r.pins[id], Read: m.Read, Archived: t.Archived,
 	}
 	switch {
@@ -369,7 +370,7 @@ func (c *conversations) thread(id string, t threadRow, r reader, m markRow) thre
 }
 
 // message is a message as the page sees it. HTML is set for the bot only: it is
-// Text rendered by [renderMarkdown]. Everything else is plain text.
+// Text rendered by [display.HTML]. Everything else is plain text.
 type message struct {
 	Seq    uint64     `json:"seq"`
 	Rev    uint64     `json:"rev"`
@@ -398,18 +399,18 @@ type from struct {
 
 func (c *conversations) message(n numbered) message {
 	m := message{
-		Seq: n.seq, Rev: n.Rev, Key: n.Key, From: from{n.From.ID, shownText(n.From.Name)}, At: n.At, Edited: n.Edited,
-		Text: shownText(n.Text), Card: shownCard(n.Card), Kind: "human", Quiet: n.Quiet,
+		Seq: n.seq, Rev: n.Rev, Key: n.Key, From: from{n.From.ID, display.Text(n.From.Name)}, At: n.At, Edited: n.Edited,
+		Text: display.Text(n.Text), Card: display.Card(n.Card), Kind: "human", Quiet: n.Quiet,
 	}
-	for _, f := range shownFiles(n.Files) {
+	for _, f := range display.Files(n.Files) {
 		shown := file{File: f}
 		if n.From.Bot && strings.HasSuffix(f.Name, ".md") {
-			shown.HTML = renderMarkdown(strings.ReplaceAll(f.Text, "@\u200B", "@")) // nobody is called here
+			shown.HTML = display.HTML(strings.ReplaceAll(f.Text, "@\u200B", "@")) // nobody is called here
 		}
 		m.Files = append(m.Files, shown)
 	}
 	if n.From.Bot {
-		m.Kind, m.From.Name, m.HTML = "bot", c.title, renderMarkdown(n.Text)
+		m.Kind, m.From.Name, m.HTML = "bot", c.title, display.HTML(n.Text)
 	}
 	return m
 }

@@ -209,7 +209,7 @@ var outside = map[string]string{
 	"github.com/smacker/go-tree-sitter":    "tools/code/parser",
 	"github.com/spf13/cobra":               "cmd/bot cli/admin cli cli/remote cli/doctor cli/manual cli/setup proof/signer proof/verifier proof/witness",
 	"github.com/spf13/pflag":               "cli",
-	"github.com/yuin/goldmark":             "adapters/chat/markdown console cli/manual",
+	"github.com/yuin/goldmark":             "adapters/chat/markdown console/display cli/manual",
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "bot/observe",
 	"go.yaml.in/yaml/v3":                   "proof/signer proof/witness agent/role agent/spend agent/workflow approvals/policy cmd/bot config tools/impact cli/admin cli/remote cli/manual",

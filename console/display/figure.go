@@ -1,4 +1,4 @@
-package console
+package display
 
 import (
 	"encoding/json"

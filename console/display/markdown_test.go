@@ -1,4 +1,4 @@
-package console
+package display
 
 import (
 	"strings"
@@ -31,19 +31,19 @@ func TestMarkdown(t *testing.T) {
 		{"text that runs backwards is shown", "a\u202eb", "<p>a\\u{202E}b</p>"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			if got := strings.TrimSuffix(renderMarkdown(c.in), "\n"); got != strings.TrimSuffix(c.want, "\n") {
+			if got := strings.TrimSuffix(HTML(c.in), "\n"); got != strings.TrimSuffix(c.want, "\n") {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
-			inert(t, renderMarkdown(c.in))
+			inert(t, HTML(c.in))
 		})
 	}
 }
 
 func TestMarkdownThatIsTooLongIsShownAsItIs(t *testing.T) {
-	if got := renderMarkdown(strings.Repeat("+ ", maxMarkdown/2)); !strings.HasPrefix(got, "<pre>") {
+	if got := HTML(strings.Repeat("+ ", maxMarkdown/2)); !strings.HasPrefix(got, "<pre>") {
 		t.Errorf("a text that takes too long to read is %.40q", got)
 	}
-	got := renderMarkdown("<b>" + strings.Repeat("*a* ", maxMarkdown))
+	got := HTML("<b>" + strings.Repeat("*a* ", maxMarkdown))
 	if !strings.HasPrefix(got, "<pre>&lt;b&gt;*a*") {
 		t.Errorf("got %.60s", got)
 	}
@@ -102,5 +102,5 @@ func FuzzMarkdownIsInert(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	f.Fuzz(func(t *testing.T, s string) { inert(t, renderMarkdown(s)) })
+	f.Fuzz(func(t *testing.T, s string) { inert(t, HTML(s)) })
 }

@@ -1,4 +1,4 @@
-package console
+package display
 
 import (
 	"bytes"
@@ -19,15 +19,15 @@ import (
 // maxMarkdown is how much Markdown is parsed; longer text is shown as it is.
 const maxMarkdown = 32 << 10
 
-// renderMarkdown makes HTML of a model's Markdown (GitHub's flavour). The input
+// HTML makes HTML of a model's Markdown (GitHub's flavour). The input
 // is hostile: raw HTML comes out as text, links lead to http and https only and
 // open elsewhere without a referrer, images are never loaded but become links,
 // and characters that hide or reorder text are made visible.
-func renderMarkdown(src string) string {
+func HTML(src string) string {
 	if strings.TrimSpace(src) == "" {
 		return ""
 	}
-	src = shownText(src)
+	src = Text(src)
 	if len(src) > maxMarkdown || markdown.Deep(src) {
 		return "<pre>" + html.EscapeString(src) + "</pre>"
 	}

@@ -1,4 +1,4 @@
-package console
+package display
 
 import (
 	"strings"
@@ -57,7 +57,7 @@ func TestWhatCommandsPrintIsShownAsAFigure(t *testing.T) {
 		{"texts alone", `[{"a":"x","b":"y"}]`, nil},
 		{"a long list", "Filesystem      Size  Used Avail Use% Mounted on\n" + strings.Repeat("/dev/sda1        20G   17G  2.1G  89% /\n", maxFigureRows+2), nil},
 	} {
-		got := renderMarkdown("```\n" + tt.text + "\n```")
+		got := HTML("```\n" + tt.text + "\n```")
 		figure := strings.Contains(got, "<details")
 		if figure != (tt.want != nil) {
 			t.Errorf("%s: %s", tt.name, got)
@@ -72,7 +72,7 @@ func TestWhatCommandsPrintIsShownAsAFigure(t *testing.T) {
 			t.Errorf("%s: the text is gone: %s", tt.name, got)
 		}
 	}
-	if got := renderMarkdown("```sh\n[1,2,3]\n```"); strings.Contains(got, "polyline") {
+	if got := HTML("```sh\n[1,2,3]\n```"); strings.Contains(got, "polyline") {
 		t.Errorf("code is no figure: %s", got)
 	}
 }
@@ -95,7 +95,7 @@ func FuzzAFigureIsWellFormed(f *testing.F) {
 	f.Add("[1e308, -1e308, 0]")
 	f.Add(`[{"<b>":1,"\"":"</td><script>"}]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		got := renderMarkdown("```\n" + text + "\n```")
+		got := HTML("```\n" + text + "\n```")
 		if strings.Contains(got, "<script") || strings.Contains(got, "<a ") && !strings.Contains(text, "http") && !strings.Contains(text, "www.") && !strings.Contains(text, "@") {
 			t.Errorf("%q becomes %s", text, got)
 		}
