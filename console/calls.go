@@ -15,9 +15,9 @@ const (
 	callsPath = "/api/calls"
 	// maxWait is how long a request may wait for news of a call.
 	maxWait = 50 * time.Second
-	// asksAtOnce is how many calls one token may begin in a burst, and asksPerSecond how many more each
+	// callsAtOnce is how many calls one token may begin in a burst, and callsPerSecond how many more each
 	// second. Most are reads, which ask nobody.
-	asksAtOnce, asksPerSecond = 200, 20
+	callsAtOnce, callsPerSecond = 200, 20
 )
 
 // asker is who a session's calls are for.

@@ -59,10 +59,10 @@ type DoorConfig struct {
 	// session ends in any case: default 12 hours, at least a minute. The groups of
 	// who came through the identity provider are as old as that at most.
 	Idle, Absolute time.Duration
-	// ActsAtOnce is how many messages, clicks and links one session may send at once:
-	// default 20; ActsPerSecond is how many more it may send each second: default 1.
-	ActsAtOnce    int
-	ActsPerSecond float64
+	// ActionsAtOnce is how many messages, clicks and links one session may send at once:
+	// default 20; ActionsPerSecond is how many more it may send each second: default 1.
+	ActionsAtOnce    int
+	ActionsPerSecond float64
 	// Proxies are the addresses of reverse proxies of ours: only from them is
 	// X-Forwarded-For believed. Without them everybody behind a proxy is one
 	// address to the limit of sign-in attempts.
@@ -138,7 +138,6 @@ type Adapter struct {
 	*talk
 	door    *door
 	push    *push
-	streams *streams
 	handler http.Handler
 }
 
@@ -158,12 +157,11 @@ func New(cfg Config) (*Adapter, error) {
 		return nil, err
 	}
 	g, open := ground{cfg.DB, cfg.Now, cfg.Log}, newStreams(streamsEach, streamsAll)
+	tk := newTalk(g, cfg.ReplicaConfig, open, cfg.Desk != nil)
 	a := &Adapter{
-		talk:    newTalk(g, cfg.ReplicaConfig, open),
-		streams: open,
-		push:    &push{ground: g, pusher: cfg.Push, desk: cfg.Desk, users: cfg.Users, onPush: cfg.OnPush, redact: cfg.Redact},
+		talk: tk, door: newDoor(g, cfg.DoorConfig, cfg.Title, tk.tell, p, open),
+		push: &push{ground: g, pusher: cfg.Push, desk: cfg.Desk, users: cfg.Users, onPush: cfg.OnPush, redact: cfg.Redact},
 	}
-	a.door = newDoor(g, cfg, a.tell, p, open)
 	a.handler = a.routes(g, cfg, p)
 	return a, nil
 }
@@ -192,8 +190,8 @@ func (cfg *Config) check() (err error) {
 	if cfg.Idle < leastLife || cfg.Absolute < leastLife {
 		return fmt.Errorf("web: sessions cannot end after %s idle or %s in all: give each at least %s", cfg.Idle, cfg.Absolute, leastLife)
 	}
-	if cfg.ActsAtOnce < 1 || cfg.ActsPerSecond <= 0 {
-		return fmt.Errorf("web: nobody could send anything with %d acts at once and %g a second: give at least one, and more than none", cfg.ActsAtOnce, cfg.ActsPerSecond)
+	if cfg.ActionsAtOnce < 1 || cfg.ActionsPerSecond <= 0 {
+		return fmt.Errorf("web: nobody could send anything with %d acts at once and %g a second: give at least one, and more than none", cfg.ActionsAtOnce, cfg.ActionsPerSecond)
 	}
 	return nil
 }
@@ -203,8 +201,8 @@ func (cfg *Config) defaults() {
 	cfg.Title = cmp.Or(cfg.Title, "Countersign")
 	cfg.OIDCLabel = cmp.Or(cfg.OIDCLabel, sayOIDCLabel)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	cfg.ActsAtOnce = cmp.Or(cfg.ActsAtOnce, actsBurst)
-	cfg.ActsPerSecond = cmp.Or(cfg.ActsPerSecond, actsRate)
+	cfg.ActionsAtOnce = cmp.Or(cfg.ActionsAtOnce, actionsBurst)
+	cfg.ActionsPerSecond = cmp.Or(cfg.ActionsPerSecond, actionsRate)
 	cfg.Idle = cmp.Or(cfg.Idle, defaultIdle)
 	cfg.Absolute = cmp.Or(cfg.Absolute, defaultAbsolute)
 	if cfg.Examples == nil {

@@ -9,6 +9,20 @@
 // nothing itself, and it does not open a port: the caller serves
 // [Adapter.Handler].
 //
+// # Parts
+//
+// An [Adapter] is small types, each with the state that it alone changes. A file's name begins with its part.
+//
+//	door       who a request comes from, and whether they may make it: visitors, guard, sessions, codes, provider,
+//	           tokens, identities, names, passkeys
+//	talk       the network, which alone is a [chat.Adapter]: rows, hub, inbox with what is pending, replicas, events
+//	page       the files of the page
+//	threads    the list of conversations, search, and what people mark in them
+//	terminals  panes, the keyboard, and links to watch
+//	files, calls, home, lists, push   what their names say
+//
+// routes.go says which request needs which permission, and answers.go how one is refused.
+//
 // # Why it has a store
 //
 // Other adapters lean on a network that keeps the messages. Nobody else keeps

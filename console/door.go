@@ -20,7 +20,6 @@ type door struct {
 	sessions     *sessions
 	tokens       *tokens
 	identities   *identities
-	names        *names
 	codes        *codes
 	provider     *provider
 	actions      *buckets // what people do, by session
@@ -39,7 +38,7 @@ type entry struct {
 	absolute time.Duration                    // after which who is let in has to come again
 }
 
-func newDoor(g ground, cfg Config, tell func(store.Tx, string), p *pages, open *streams) *door {
+func newDoor(g ground, cfg DoorConfig, title string, tell func(store.Tx, string), p *pages, open *streams) *door {
 	perAddr := func() *limiter { return newLimiter(g.now, attemptsEach, attemptsAll) }
 	in := &entry{
 		ground: g, key: cfg.Key, streams: open, users: cfg.Users, tell: tell, absolute: cfg.Absolute,
@@ -53,11 +52,11 @@ func newDoor(g ground, cfg Config, tell func(store.Tx, string), p *pages, open *
 		ss.keys = nil // the provider also says who has left
 	}
 	return &door{
-		entry: in, sessions: ss, tokens: ts, names: known,
-		identities: &identities{in, cfg.Identities, known, ts, cfg.Title},
+		entry: in, sessions: ss, tokens: ts,
+		identities: &identities{in, cfg.Identities, known, ts, title},
 		codes:      &codes{in, ss},
 		provider:   &provider{in, cfg.OIDC, ss, known, p, perAddr()},
-		actions:    newBuckets(g.now, rate.Limit(cfg.ActsPerSecond), cfg.ActsAtOnce), programCalls: newBuckets(g.now, asksPerSecond, asksAtOnce),
+		actions:    newBuckets(g.now, rate.Limit(cfg.ActionsPerSecond), cfg.ActionsAtOnce), programCalls: newBuckets(g.now, callsPerSecond, callsAtOnce),
 	}
 }
 

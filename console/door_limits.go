@@ -14,11 +14,11 @@ const (
 	attemptsEach = 10 // a minute from one address (an IPv6 network of 64 bits), and for one name
 	attemptsAll  = 60 // a minute from everywhere
 
-	actsBurst = 20 // messages, clicks and links of one session at once, and
-	actsRate  = 1  // a second
+	actionsBurst = 20 // messages, clicks and links of one session at once, and
+	actionsRate  = 1  // a second
 
-	looksBurst = 40 // requests of one address about watch links at once, and
-	looksRate  = 2  // a second
+	lookupsBurst = 40 // requests of one address about watch links at once, and
+	lookupsRate  = 2  // a second
 
 	streamsEach = 20   // open streams of one session or of one watch link
 	streamsAll  = 1000 // open streams in all

@@ -14,6 +14,7 @@ import (
 // Passkeys keeps the passkeys that people sign approvals with. An error that wraps a [RefusalError] is
 // for the person; its methods are safe for concurrent use.
 type Passkeys interface {
+	PasskeySignIn
 	// Passkeys are the person's own and those of others that wait for a confirmation which this
 	// person may give.
 	Passkeys(ctx context.Context, user string, groups []string) (mine, waiting []Passkey, err error)
@@ -27,6 +28,10 @@ type Passkeys interface {
 	ConfirmPasskey(ctx context.Context, user string, groups []string, signed chat.Signed) (Passkey, error)
 	// EndPasskey removes one of the person's own.
 	EndPasskey(ctx context.Context, user, id string) error
+}
+
+// PasskeySignIn signs people in with their passkeys. It is safe for concurrent use.
+type PasskeySignIn interface {
 	// SignInSite is the host that signs people in with passkeys, and what their device signs there
 	// for a text that is good once.
 	SignInSite(once string) (site string, challenge []byte)

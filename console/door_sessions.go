@@ -60,7 +60,7 @@ func pageDigest(key string) []byte { return digest("page", key) }
 type sessions struct {
 	*entry
 	tokens       *tokens
-	keys         Passkeys // sign people in; nil: they don't
+	keys         PasskeySignIn // sign people in; nil: they don't
 	idle         time.Duration
 	loginsByName *limiter // attempts
 }
@@ -314,7 +314,7 @@ func (ss *sessions) end(w http.ResponseWriter, r *http.Request, s session, note 
 		ended = ended[:0]
 		if note == everywhere {
 			ended = ss.tokens.end(tx, v, s.user, s.how, func([]byte, tokenRow) bool { return true })
-			endDevices(tx, s.user)
+			deleteRows(tx, scheme, "device", s.user)
 		}
 		for key, row := range sessionsOf(tx, s.user) {
 			if pick(key, row) {

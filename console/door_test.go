@@ -723,7 +723,7 @@ func TestWhatASessionDoesIsLimited(t *testing.T) {
 	r := newRig(t)
 	p, q := r.signIn("you"), r.signIn("you")
 	th := string(p.start("hello"))
-	for i := range actsBurst - 1 {
+	for i := range actionsBurst - 1 {
 		path, body := "/api/threads/"+th+"/messages", say(fmt.Sprint(i), "x")
 		if i%2 == 0 {
 			path, body = "/api/threads/"+th+"/clicks", fmt.Sprintf(`{"id":"%d","button":"b"}`, i)

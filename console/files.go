@@ -27,23 +27,13 @@ type Recordings interface {
 
 // Recording describes one recording.
 type Recording struct {
-	ID      string // opaque, for OpenRecording; at most 256 bytes
-	Session string // the tmux session's name
-	Pane    string // what the pane is called in its session
-	Started time.Time
-	// Duration is the time from the first to the last moment, with its gaps.
-	Duration time.Duration
-	Bytes    int64
-}
-
-// recording is a recording as the page sees it.
-type recording struct {
-	ID       string    `json:"id"`
-	Session  string    `json:"session"`
-	Pane     string    `json:"pane"`
-	Started  time.Time `json:"started"`
-	Duration float64   `json:"duration"` // seconds
-	Bytes    int64     `json:"bytes"`
+	ID      string    `json:"id"`      // opaque, for OpenRecording; at most 256 bytes
+	Session string    `json:"session"` // the tmux session's name
+	Pane    string    `json:"pane"`    // what the pane is called in its session
+	Started time.Time `json:"started"`
+	// Duration is the time from the first to the last moment, with its gaps, in seconds.
+	Duration float64 `json:"duration"`
+	Bytes    int64   `json:"bytes"`
 }
 
 // files hands out recordings and outputs.
@@ -56,16 +46,14 @@ type files struct {
 }
 
 func (fs *files) listRecordings(w http.ResponseWriter, r *http.Request, _ session, id string) error {
-	list := []recording{}
+	list := []Recording{}
 	if fs.recordings != nil {
 		found, err := fs.recordings.Recordings(r.Context(), threadID(id))
 		if err != nil && !errors.Is(err, chat.ErrGone) {
 			fs.log.WarnContext(r.Context(), "recordings cannot be listed", "thread", threadID(id), "error", err)
 			return refuse(http.StatusServiceUnavailable, sayRecordingsUnread)
 		}
-		for _, f := range found {
-			list = append(list, recording{f.ID, f.Session, f.Pane, f.Started, f.Duration.Seconds(), f.Bytes})
-		}
+		list = append(list, found...)
 	}
 	return answer(w, http.StatusOK, map[string]any{"recordings": list})
 }

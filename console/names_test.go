@@ -94,7 +94,7 @@ func TestAnotherProvidersAccountsHoldNoNames(t *testing.T) {
 	now := time.Now()
 	for _, issuer := range []string{"https://old.example.com", "https://new.example.com"} {
 		err := a.db.Update(t.Context(), func(tx store.Tx) error {
-			return a.door.names.identify(tx, account{issuer, "of " + issuer}, "bob", "bob", now)
+			return a.door.provider.names.identify(tx, account{issuer, "of " + issuer}, "bob", "bob", now)
 		})
 		if err != nil {
 			t.Errorf("%s: %v", issuer, err)

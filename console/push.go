@@ -402,10 +402,3 @@ func (p *push) setWishes(w http.ResponseWriter, r *http.Request, s session) erro
 	}
 	return done(w, p.db.Update(r.Context(), func(tx store.Tx) error { store.Save(tx, wishKey(s.user), wish); return nil }))
 }
-
-// endDevices forgets all of somebody's.
-func endDevices(tx store.Tx, user string) {
-	for k := range tx.Scan(store.Prefix(scheme, "device", user)) {
-		tx.Delete(k)
-	}
-}

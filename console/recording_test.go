@@ -87,7 +87,7 @@ func withRecordings(s *shelf) option { return func(c *Config) { c.Recordings = s
 func TestRecordingsAreListedAndSent(t *testing.T) {
 	started := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
 	large := strings.Repeat("0123456789abcdef", 1<<16)
-	s := &shelf{list: []Recording{{ID: "ops.shared.1", Session: "ops", Pane: "<b>", Started: started, Duration: 90500 * time.Millisecond, Bytes: 1 << 20}}}
+	s := &shelf{list: []Recording{{ID: "ops.shared.1", Session: "ops", Pane: "<b>", Started: started, Duration: (90500 * time.Millisecond).Seconds(), Bytes: 1 << 20}}}
 	body := newNoted(large, nil)
 	var asked []string
 	s.open = func(id string) (io.ReadCloser, error) {
@@ -231,9 +231,9 @@ func taped(t *testing.T) (dir string, info record.Info) {
 func shelfOf(dir string, i record.Info) *shelf {
 	return &shelf{
 		list: []Recording{
-			{ID: i.ID, Session: i.Session, Pane: i.Pane, Started: i.Started, Duration: time.Hour + time.Minute + 3*time.Second, Bytes: i.Bytes},
-			{ID: "broken", Session: i.Session, Pane: "logs", Started: i.Started, Duration: 2 * time.Second, Bytes: 900},
-			{ID: "gone", Session: i.Session, Pane: "logs", Started: i.Started, Duration: 2 * time.Second, Bytes: 3 << 20},
+			{ID: i.ID, Session: i.Session, Pane: i.Pane, Started: i.Started, Duration: (time.Hour + time.Minute + 3*time.Second).Seconds(), Bytes: i.Bytes},
+			{ID: "broken", Session: i.Session, Pane: "logs", Started: i.Started, Duration: (2 * time.Second).Seconds(), Bytes: 900},
+			{ID: "gone", Session: i.Session, Pane: "logs", Started: i.Started, Duration: (2 * time.Second).Seconds(), Bytes: 3 << 20},
 		},
 		open: func(id string) (io.ReadCloser, error) {
 			if id == "broken" {

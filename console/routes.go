@@ -23,12 +23,11 @@ type openEndpoint struct {
 // routes makes what answers requests, and says who may make which. openapi.yaml describes them.
 func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
 	d, in, notify := a.door, a.inbox, a.push
-	in.foreign = cfg.Desk != nil
 	told := &conversations{ground: g, hub: a.hub, title: cfg.Title}
 	stream := &events{ground: g, door: d, intake: a.intake, hub: a.hub, conversations: told}
 	kept := &files{ground: g, door: d, intake: a.intake, recordings: cfg.Recordings, outputs: cfg.Outputs}
 	screens := &terminals{ground: g, door: d, intake: a.intake, hub: a.hub, replicas: a.replicas, panes: cfg.Panes}
-	shared := &watchLinks{d.entry, d, screens, newBuckets(g.now, looksRate, looksBurst)}
+	shared := &watchLinks{d.entry, d, screens, newBuckets(g.now, lookupsRate, lookupsBurst)}
 	first := &firstPage{g, cfg.Desk}
 	tables := &lists{g, cfg.Lists}
 	programs := &calls{g, cfg.Calls}

@@ -20,7 +20,7 @@ type talk struct {
 	hub   *hub
 }
 
-func newTalk(g ground, cfg ReplicaConfig, open *streams) *talk {
+func newTalk(g ground, cfg ReplicaConfig, open *streams, foreign bool) *talk {
 	rs := &replicas{ground: g, name: short([]byte(secret())), shared: cfg.Tell != nil || cfg.Share != nil, tell: cfg.Tell, share: cfg.Share, hub: newHub(), streams: open}
 	if rs.tell == nil {
 		rs.tell = func(store.Tx, string) {}
@@ -30,7 +30,7 @@ func newTalk(g ground, cfg ReplicaConfig, open *streams) *talk {
 		rs.hub.self, rs.hub.out = rs.name, rs.sharer.offer
 	}
 	s := &intake{ready: make(chan struct{}), stop: make(chan struct{})}
-	return &talk{ground: g, replicas: rs, intake: s, inbox: newInbox(g, s, rs), hub: rs.hub}
+	return &talk{ground: g, replicas: rs, intake: s, inbox: newInbox(g, s, rs, foreign), hub: rs.hub}
 }
 
 // intake is the time in which the bot takes messages.

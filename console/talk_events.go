@@ -66,7 +66,7 @@ func (e *events) follow(r *http.Request, out *sse, id string, rev uint64, s *sea
 	ctx, stop := r.Context(), e.intake.stopping()
 	beat := time.NewTicker(e.door.streams.beat)
 	defer beat.Stop()
-	bell := e.door.streams.wakeups.next()
+	woken := e.door.streams.wakeups.next()
 	for {
 		progress := e.hub.fetch(s) // before the messages that end it
 		var err error
@@ -81,8 +81,8 @@ func (e *events) follow(r *http.Request, out *sse, id string, rev uint64, s *sea
 		}
 		select {
 		case <-s.poke:
-		case <-bell:
-			bell = e.door.streams.wakeups.next()
+		case <-woken:
+			woken = e.door.streams.wakeups.next()
 			if _, ok, err := e.door.session(ctx, r); err != nil || !ok {
 				return // signed out at another replica
 			}

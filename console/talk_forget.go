@@ -30,7 +30,7 @@ func EraseThread(tx store.Tx, thread chat.ThreadID) {
 	}
 }
 
-func deleteRows(tx store.Tx, prefix ...any) (n int) {
+func deleteRows(tx store.Tx, prefix ...any) {
 	var keys [][]byte
 	for k := range tx.Scan(store.Prefix(prefix...)) {
 		keys = append(keys, bytes.Clone(k))
@@ -38,7 +38,6 @@ func deleteRows(tx store.Tx, prefix ...any) (n int) {
 	for _, k := range keys {
 		tx.Delete(k)
 	}
-	return len(keys)
 }
 
 // ForgetInThread removes what a person of the console wrote in a conversation, what it is called after it, and their

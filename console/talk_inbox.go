@@ -58,8 +58,8 @@ type inbox struct {
 	turns    [64]chan struct{} // one token each: who has a thread's token may accept a message in it
 }
 
-func newInbox(g ground, s *intake, rs *replicas) *inbox {
-	b := &inbox{ground: g, intake: s, hub: rs.hub, replicas: rs, lastSeen: newLastSeen()}
+func newInbox(g ground, s *intake, rs *replicas, foreign bool) *inbox {
+	b := &inbox{ground: g, intake: s, hub: rs.hub, replicas: rs, foreign: foreign, lastSeen: newLastSeen()}
 	for i := range b.turns {
 		b.turns[i] = make(chan struct{}, 1)
 	}

@@ -116,7 +116,7 @@ type wakeups struct {
 
 func newWakeups() *wakeups { return &wakeups{c: make(chan struct{})} }
 
-// next is closed when the bell rings.
+// next is closed at the next ring.
 func (b *wakeups) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

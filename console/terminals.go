@@ -140,7 +140,7 @@ func (ts *terminals) relay(ctx context.Context, r *http.Request, conn *websocket
 	stop := ts.intake.stopping()
 	beat := time.NewTicker(ts.door.streams.beat)
 	defer beat.Stop()
-	bell := ts.door.streams.wakeups.next()
+	woken := ts.door.streams.wakeups.next()
 	if r.URL.Query().Get("size") == "1" && tell(ctx, conn, map[string]int{"width": s.Width, "height": s.Height}) != nil {
 		return websocket.StatusGoingAway, ""
 	}
@@ -159,8 +159,8 @@ func (ts *terminals) relay(ctx context.Context, r *http.Request, conn *websocket
 			if write(ctx, conn, websocket.MessageBinary, b) != nil {
 				return websocket.StatusGoingAway, ""
 			}
-		case <-bell:
-			bell = ts.door.streams.wakeups.next()
+		case <-woken:
+			woken = ts.door.streams.wakeups.next()
 			if ok, err := who.alive(ctx); err != nil || !ok {
 				return websocket.StatusPolicyViolation, who.gone
 			}

@@ -381,7 +381,7 @@ func TestWatchersAreLimited(t *testing.T) {
 		t.Errorf("one too many: %d", status)
 	}
 	r.clock.add(time.Minute)
-	for range looksBurst {
+	for range lookupsBurst {
 		if got := r.stranger().look("x"); got.status != 404 {
 			t.Fatal(got.status)
 		}

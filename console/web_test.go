@@ -429,8 +429,8 @@ func TestConfigurationMistakesAreOneSentence(t *testing.T) {
 		{"terminals to share where there are none", func(c *Config) { c.WatchLinks = true }, "terminals"},
 		{"sessions that end at once", func(c *Config) { c.Idle = time.Second }, "idle"},
 		{"sessions that end before they begin", func(c *Config) { c.Absolute = -time.Hour }, "in all"},
-		{"nobody may send anything", func(c *Config) { c.ActsAtOnce = -1 }, "at once"},
-		{"nobody may send anything more", func(c *Config) { c.ActsPerSecond = -1 }, "a second"},
+		{"nobody may send anything", func(c *Config) { c.ActionsAtOnce = -1 }, "at once"},
+		{"nobody may send anything more", func(c *Config) { c.ActionsPerSecond = -1 }, "a second"},
 		{"an origin with a path", func(c *Config) { c.Origin = "https://x.example/console" }, "origin"},
 		{"an origin that is a name", func(c *Config) { c.Origin = "x.example" }, "origin"},
 	} {

@@ -122,8 +122,8 @@ func (c Config) Limit(ln net.Listener) (*connlimit.Listener, error) {
 // What one session may send: more than somebody types in an incident, less than a
 // program that runs wild.
 const (
-	actsAtOnce    = 60
-	actsPerSecond = 2
+	actionsAtOnce    = 60
+	actionsPerSecond = 2
 )
 
 // New returns the web console that is served at base. It says signIn to who isn't signed in ("" is
@@ -138,7 +138,7 @@ func New(c Config, base, signIn string, examples []string) (*console.Adapter, er
 	cfg := console.Config{
 		DB: c.DB, Log: c.Log, Now: time.Now,
 		DoorConfig: console.DoorConfig{
-			Key: c.Key, Origin: c.Web.Origin, Idle: c.Web.Idle, Absolute: c.Web.Session, ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond, Proxies: proxies,
+			Key: c.Key, Origin: c.Web.Origin, Idle: c.Web.Idle, Absolute: c.Web.Session, ActionsAtOnce: actionsAtOnce, ActionsPerSecond: actionsPerSecond, Proxies: proxies,
 			Users: func(name string, groups []string) console.Role { return Role(c.Rules(), name, groups) },
 			Names: func() []string { return c.Rules().File.WebNames() },
 			Audit: func(tx store.Tx, x console.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },

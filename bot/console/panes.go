@@ -98,7 +98,7 @@ func (f films) Recordings(_ context.Context, thread chat.ThreadID) ([]console.Re
 	}
 	out := []console.Recording{}
 	for _, r := range list {
-		out = append(out, console.Recording{ID: r.ID, Session: r.Session, Pane: r.Pane, Started: r.Started, Duration: r.Duration, Bytes: r.Bytes})
+		out = append(out, console.Recording{ID: r.ID, Session: r.Session, Pane: r.Pane, Started: r.Started, Duration: r.Duration.Seconds(), Bytes: r.Bytes})
 	}
 	return out, nil
 }
