@@ -22,7 +22,7 @@ const (
 	maxEdit   = 16 << 10  // bytes of an edited text; the gate allows less
 )
 
-// ground is what every part of the console stands on.
+// ground is what every part of the console uses.
 type ground struct {
 	db  store.DB
 	now func() time.Time
@@ -61,7 +61,8 @@ func refusePace(wait time.Duration, sentence string) error {
 
 var errThread = refuse(http.StatusNotFound, sayNoThread)
 
-// answered makes a handler of one that returns why it has not answered.
+// answered answers for do where do returns why it has not: with the status and the sentence of a refusal, and
+// otherwise that the store failed.
 func (g ground) answered(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := do(w, r)
@@ -76,7 +77,7 @@ func (g ground) answered(do func(http.ResponseWriter, *http.Request) error) http
 			return
 		}
 		if err == nil || r.Context().Err() != nil {
-			return // nobody listens
+			return // it has answered, or nobody listens
 		}
 		g.log.ErrorContext(r.Context(), "the console's store failed", "error", err)
 		sentence := sayNoStore
@@ -188,7 +189,7 @@ func (g ground) openThread(r *http.Request, name string) (id string, err error) 
 	return id, err
 }
 
-// inThread is do for a thread that people see.
+// inThread makes a handler of do, which gets the id of a thread that people see.
 func (g ground) inThread(do func(http.ResponseWriter, *http.Request, session, string) error) handler {
 	return func(w http.ResponseWriter, r *http.Request, s session) error {
 		id, err := g.openThread(r, r.PathValue("id"))

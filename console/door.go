@@ -13,8 +13,8 @@ import (
 	"countersign/store"
 )
 
-// door finds out who a request comes from, and lets through who may make it. It is the only way to
-// a handler for people who are signed in.
+// door finds out who a request comes from, and lets through who may make it. Only its signed makes a handler
+// for people who are signed in.
 type door struct {
 	*entry
 	sessions     *sessions
@@ -26,7 +26,7 @@ type door struct {
 	programCalls *buckets // what programs ask for, by token
 }
 
-// entry is what each way in stands on.
+// entry is what all ways to sign in use.
 type entry struct {
 	ground
 	key      []byte // signs codes

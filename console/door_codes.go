@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -153,20 +152,6 @@ func (c *codes) redeem(ctx context.Context, v visitor, code string, response jso
 		return nil
 	})
 	return row, token, err
-}
-
-// welcome tells whether somebody who has proved a name may sign in.
-func (ss *sessions) welcome(name string, groups []string) error {
-	if !validName(name) {
-		return errUnknown
-	}
-	if !ss.loginsByName.allow(name) {
-		return errTooMany
-	}
-	if !ss.users(name, slices.Clone(groups)).has(mayRead) {
-		return errUnknown
-	}
-	return nil
 }
 
 func secret() string {

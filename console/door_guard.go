@@ -27,7 +27,7 @@ type guard struct {
 	pages     *pages
 }
 
-// guard sets the headers of every answer and refuses requests that name
+// wrap sets the headers of every answer and refuses requests that name
 // another host.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -89,6 +89,20 @@ func (ss *sessions) begin(tx store.Tx, v visitor, row sessionRow, now time.Time)
 	return token, row
 }
 
+// welcome tells whether somebody who has proved a name may sign in.
+func (ss *sessions) welcome(name string, groups []string) error {
+	if !validName(name) {
+		return errUnknown
+	}
+	if !ss.loginsByName.allow(name) {
+		return errTooMany
+	}
+	if !ss.users(name, slices.Clone(groups)).has(mayRead) {
+		return errUnknown
+	}
+	return nil
+}
+
 // tidy deletes what is over: sessions, used codes and watch links. Each sign-in
 // does it, so there are never more rows than sign-ins in the life of one.
 func (ss *sessions) tidy(tx store.Tx, v visitor, now time.Time) {
@@ -106,7 +120,7 @@ func (ss *sessions) tidy(tx store.Tx, v visitor, now time.Time) {
 		}
 	}
 	from, to := store.Prefix(scheme, "watch")
-	ss.visitors.tidyLinks(tx, v, from, to, now)
+	tidyLinks(tx, ss.visitors, v, from, to, now)
 	tidyNames(tx, now)
 }
 

@@ -22,20 +22,20 @@ type openEndpoint struct {
 
 // routes makes what answers requests, and says who may make which. openapi.yaml describes them.
 func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
-	d, in, notify := a.door, a.inbox, a.push
-	told := &conversations{ground: g, hub: a.hub, title: cfg.Title}
-	stream := &events{ground: g, door: d, intake: a.intake, hub: a.hub, conversations: told}
-	kept := &files{ground: g, door: d, intake: a.intake, recordings: cfg.Recordings, outputs: cfg.Outputs}
-	screens := &terminals{ground: g, door: d, intake: a.intake, hub: a.hub, replicas: a.replicas, panes: cfg.Panes}
-	shared := &watchLinks{d.entry, d, screens, newBuckets(g.now, lookupsRate, lookupsBurst)}
-	first := &firstPage{g, cfg.Desk}
-	tables := &lists{g, cfg.Lists}
+	d, in, notices := a.door, a.inbox, a.push
+	threads := &conversations{ground: g, hub: a.hub, title: cfg.Title}
+	stream := &events{ground: g, door: d, intake: a.intake, hub: a.hub, conversations: threads}
+	downloads := &files{ground: g, door: d, intake: a.intake, recordings: cfg.Recordings, outputs: cfg.Outputs}
+	panes := &terminals{ground: g, door: d, intake: a.intake, hub: a.hub, replicas: a.replicas, panes: cfg.Panes}
+	links := &watchLinks{d.entry, d, panes, newBuckets(g.now, lookupsRate, lookupsBurst)}
+	front := &firstPage{g, cfg.Desk}
+	listing := &lists{g, cfg.Lists}
 	programs := &calls{g, cfg.Calls}
 	keys := &passkeys{ground: g, passkeys: cfg.Passkeys, sessions: d.sessions, title: cfg.Title}
-	home, asked, listed, pushed, signs := cfg.Desk != nil, cfg.Calls != nil, cfg.Lists != nil, cfg.Push != nil, cfg.Passkeys != nil
+	hasDesk, hasCalls, hasLists, hasPush, hasKeys := cfg.Desk != nil, cfg.Calls != nil, cfg.Lists != nil, cfg.Push != nil, cfg.Passkeys != nil
 	has := map[string]any{
 		"title": cfg.Title, "terminal": cfg.Panes != nil || cfg.Recordings != nil, "recordings": cfg.Recordings != nil, "links": cfg.WatchLinks,
-		"home": home, "notifications": pushed, "passkeys": signs,
+		"home": hasDesk, "notifications": hasPush, "passkeys": hasKeys,
 	}
 	mux := http.NewServeMux()
 	for _, r := range []endpoint{
@@ -43,50 +43,50 @@ func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
 		{"POST /api/logout-everywhere", true, mayLeave, personally(d.sessions.logoutEverywhere)},
 		{"GET /api/sessions", true, mayLeave, personally(d.sessions.list)},
 		{"POST /api/sessions/{id}/end", true, mayLeave, personally(d.sessions.endOne)},
-		{"GET /api/me", true, mayRead, me(d.guard, has, tables)},
+		{"GET /api/me", true, mayRead, me(d.guard, has, listing)},
 		{"GET /api/tokens", true, mayWrite, d.tokens.list},
 		{"POST /api/tokens", true, mayWrite, d.tokens.create},
 		{"POST /api/tokens/{token}/end", true, mayWrite, d.tokens.endOne},
-		{"GET /api/passkeys", signs, mayKeys, keys.list},
-		{"POST /api/passkeys", signs, mayKeys, keys.add},
-		{"POST /api/passkeys/begin", signs, mayKeys, keys.begin},
-		{"POST /api/passkeys/{id}/ask", signs, mayKeys, keys.ask},
-		{"POST /api/passkeys/{id}/confirm", signs, mayKeys, keys.confirm},
-		{"POST /api/passkeys/{id}/end", signs, mayKeys, keys.end},
+		{"GET /api/passkeys", hasKeys, mayKeys, keys.list},
+		{"POST /api/passkeys", hasKeys, mayKeys, keys.add},
+		{"POST /api/passkeys/begin", hasKeys, mayKeys, keys.begin},
+		{"POST /api/passkeys/{id}/ask", hasKeys, mayKeys, keys.ask},
+		{"POST /api/passkeys/{id}/confirm", hasKeys, mayKeys, keys.confirm},
+		{"POST /api/passkeys/{id}/end", hasKeys, mayKeys, keys.end},
 
-		{"GET /api/home", home, mayRead, first.read},
-		{"GET /api/threads", true, mayRead, told.readList},
+		{"GET /api/home", hasDesk, mayRead, front.read},
+		{"GET /api/threads", true, mayRead, threads.readList},
 		{"POST /api/threads", true, mayWrite, in.startThread},
-		{"GET /api/threads/{id}", true, mayRead, told.read},
+		{"GET /api/threads/{id}", true, mayRead, threads.read},
 		{"POST /api/threads/{id}/messages", true, mayWrite, in.say},
-		{"POST /api/threads/{id}/mark", true, mayWrite, told.mark},
-		{"POST /api/threads/{id}/arrange", true, mayWrite, told.arrange},
+		{"POST /api/threads/{id}/mark", true, mayWrite, threads.mark},
+		{"POST /api/threads/{id}/arrange", true, mayWrite, threads.arrange},
 		{"POST /api/threads/{id}/clicks", true, mayDecide, in.press},
 		{"GET /api/threads/{id}/events", true, mayRead, stream.serve},
 
-		{"GET /api/threads/{id}/panes", true, mayRead, g.inThread(screens.list)},
-		{"GET /api/panes/{id}/live", true, mayRead, screens.live},
-		{"GET /api/threads/{id}/recordings", true, mayRead, g.inThread(kept.listRecordings)},
-		{"GET /api/threads/{id}/recordings/{rec}", true, mayRead, g.inThread(kept.readRecording)},
-		{"GET /api/threads/{id}/outputs/{out}", true, mayRead, g.inThread(kept.readOutput)},
-		{"GET /api/threads/{id}/links", cfg.WatchLinks, mayRead, g.inThread(shared.list)},
-		{"POST /api/threads/{id}/links", cfg.WatchLinks, mayShare, g.inThread(shared.create)},
-		{"POST /api/threads/{id}/links/{link}/end", cfg.WatchLinks, mayShare, g.inThread(shared.end)},
+		{"GET /api/threads/{id}/panes", true, mayRead, g.inThread(panes.list)},
+		{"GET /api/panes/{id}/live", true, mayRead, panes.live},
+		{"GET /api/threads/{id}/recordings", true, mayRead, g.inThread(downloads.listRecordings)},
+		{"GET /api/threads/{id}/recordings/{rec}", true, mayRead, g.inThread(downloads.readRecording)},
+		{"GET /api/threads/{id}/outputs/{out}", true, mayRead, g.inThread(downloads.readOutput)},
+		{"GET /api/threads/{id}/links", cfg.WatchLinks, mayRead, g.inThread(links.list)},
+		{"POST /api/threads/{id}/links", cfg.WatchLinks, mayShare, g.inThread(links.create)},
+		{"POST /api/threads/{id}/links/{link}/end", cfg.WatchLinks, mayShare, g.inThread(links.end)},
 
-		{"GET /api/threads/{id}/exec", asked, mayRead, g.inThread(programs.last)},
-		{"GET /api/tools", asked, mayWrite, programs.tools},
-		{"POST /api/calls", asked, mayWrite, programs.ask},
-		{"GET /api/calls", asked, mayWrite, programs.list},
-		{"GET /api/calls/{id}", asked, mayWrite, programs.read},
-		{"GET /api/calls/{id}/output", asked, mayWrite, programs.follow},
-		{"POST /api/calls/{id}/withdraw", asked, mayWrite, programs.withdraw},
-		{"GET /api/lists/{id}", listed, mayWrite, tables.read},
-		{"POST /api/lists/{id}", listed, mayWrite, tables.ask},
-		{"POST /api/lists/{id}/act", listed, mayWrite, tables.act},
-		{"GET /api/notifications", pushed, mayWrite, notify.list},
-		{"POST /api/notifications/wishes", pushed, mayWrite, notify.setWishes},
-		{"POST /api/notifications/devices", pushed, mayWrite, notify.addDevice},
-		{"POST /api/notifications/devices/{id}/end", pushed, mayWrite, notify.endDevice},
+		{"GET /api/threads/{id}/exec", hasCalls, mayRead, g.inThread(programs.last)},
+		{"GET /api/tools", hasCalls, mayWrite, programs.tools},
+		{"POST /api/calls", hasCalls, mayWrite, programs.ask},
+		{"GET /api/calls", hasCalls, mayWrite, programs.list},
+		{"GET /api/calls/{id}", hasCalls, mayWrite, programs.read},
+		{"GET /api/calls/{id}/output", hasCalls, mayWrite, programs.follow},
+		{"POST /api/calls/{id}/withdraw", hasCalls, mayWrite, programs.withdraw},
+		{"GET /api/lists/{id}", hasLists, mayWrite, listing.read},
+		{"POST /api/lists/{id}", hasLists, mayWrite, listing.ask},
+		{"POST /api/lists/{id}/act", hasLists, mayWrite, listing.act},
+		{"GET /api/notifications", hasPush, mayWrite, notices.list},
+		{"POST /api/notifications/wishes", hasPush, mayWrite, notices.setWishes},
+		{"POST /api/notifications/devices", hasPush, mayWrite, notices.addDevice},
+		{"POST /api/notifications/devices/{id}/end", hasPush, mayWrite, notices.endDevice},
 	} {
 		if r.exists {
 			mux.Handle(r.pattern, d.signed(r.needs, r.handle))
@@ -100,8 +100,8 @@ func (a *Adapter) routes(g ground, cfg Config, p *pages) http.Handler {
 		{"POST /api/operator/tokens", true, g.answered(d.tokens.operate)},
 		{"GET /oidc/start", cfg.OIDC != nil, d.provider.start},
 		{"GET " + oidcCallback, cfg.OIDC != nil, d.provider.finish},
-		{"POST /api/watch", cfg.WatchLinks, g.answered(shared.info)},
-		{"GET /api/watch/live", cfg.WatchLinks, g.answered(shared.live)},
+		{"POST /api/watch", cfg.WatchLinks, g.answered(links.info)},
+		{"GET /api/watch/live", cfg.WatchLinks, g.answered(links.live)},
 		{"/api/", true, g.answered(func(http.ResponseWriter, *http.Request) error { return refuse(http.StatusNotFound, sayReload) })},
 		{"/", true, p.serve},
 	} {

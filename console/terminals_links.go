@@ -90,7 +90,7 @@ func (wl *watchLinks) shows(row linkRow, now time.Time) bool {
 }
 
 // tidyLinks deletes the links between two keys that have expired.
-func (vs *visitors) tidyLinks(tx store.Tx, v visitor, from, to []byte, now time.Time) {
+func tidyLinks(tx store.Tx, vs *visitors, v visitor, from, to []byte, now time.Time) {
 	for k, row := range decoded[linkRow](tx.Scan(from, to)) {
 		if !now.Before(row.Expires) {
 			tx.Delete(k)
@@ -134,7 +134,7 @@ func (wl *watchLinks) create(w http.ResponseWriter, r *http.Request, s session, 
 	name := linkID(token)
 	err = wl.db.Update(r.Context(), func(tx store.Tx) error {
 		from, to := store.Prefix(scheme, "watch", id)
-		wl.visitors.tidyLinks(tx, v, from, to, now)
+		tidyLinks(tx, wl.visitors, v, from, to, now)
 		n := 0
 		for range tx.Scan(from, to) {
 			n++
@@ -294,7 +294,7 @@ func (wl *watchLinks) mayLook(r *http.Request) error {
 	return nil
 }
 
-// live shows one terminal of a link over a WebSocket, as live does, until
+// live shows one terminal of a link over a WebSocket, as live of [terminals] does, until
 // the link ends.
 func (wl *watchLinks) live(w http.ResponseWriter, r *http.Request) error {
 	if !wl.guard.ownPage(r) {
