@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"countersign/approvals/policy"
-	"countersign/console"
+	"countersign/console/spelling"
 )
 
 // WebConfig is about the web console.
@@ -125,7 +125,7 @@ func (f File) WebNames() []string {
 
 // checkNames checks and cleans all of them.
 func (f File) checkNames(path string) error {
-	if _, err := console.DistinctNames(f.WebNames()); err != nil {
+	if _, err := spelling.Distinct(f.WebNames()); err != nil {
 		return Errorf("%s: groups: the web name %v", path, err)
 	}
 	if err := cleanNames(path, "groups", f.Groups); err != nil {
@@ -141,7 +141,7 @@ func cleanNames(path, key string, groups map[string]policy.Group) error {
 		if g.Web == nil {
 			continue
 		}
-		clean, err := console.DistinctNames(g.Web)
+		clean, err := spelling.Distinct(g.Web)
 		if err != nil {
 			return Errorf("%s: %s.%s.web: %v", path, key, name, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"countersign/console/spelling"
 	"countersign/store"
 )
 
@@ -124,7 +125,7 @@ func (c *codes) redeem(ctx context.Context, v visitor, code string, response jso
 			return row, "", err
 		}
 	} else {
-		if row.User, err = CleanName(row.User); err != nil {
+		if row.User, err = spelling.Clean(row.User); err != nil {
 			return row, "", errUnknown
 		}
 		if err := c.sessions.welcome(row.User, nil); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/console/spelling"
 	"countersign/store"
 )
 
@@ -131,7 +132,7 @@ func (x *identities) session(ctx context.Context, v visitor, token string) (sess
 // admit tells the name under which an account of the identity provider is let in. Tokens come with each
 // request, so what is known already isn't written again.
 func (x *identities) admit(ctx context.Context, p Person) (string, error) {
-	name, err := CleanName(p.Name)
+	name, err := spelling.Clean(p.Name)
 	if err != nil {
 		return "", nameError(sayHiddenName)
 	}
@@ -141,7 +142,7 @@ func (x *identities) admit(ctx context.Context, p Person) (string, error) {
 	who, now, known := accountOf(p.Subject), x.now(), false
 	err = x.db.View(ctx, func(tx store.Tx) error {
 		row, ok := store.Load[nameRow](tx, accountKey(who))
-		look, _ := store.Load[nameRow](tx, nameKey(Skeleton(name)))
+		look, _ := store.Load[nameRow](tx, nameKey(spelling.Skeleton(name)))
 		known = ok && row.Name == name && row.Said == p.Name && look.Issuer == who.Issuer && look.Subject == who.Subject && now.Sub(row.Seen) < tokenSighted
 		return nil
 	})

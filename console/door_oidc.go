@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/console/spelling"
 	"countersign/store"
 )
 
@@ -126,7 +127,7 @@ func (p *provider) finish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := p.now()
-	name, err := CleanName(said)
+	name, err := spelling.Clean(said)
 	if err != nil {
 		p.fail(w, r, v, "", nameError(sayHiddenName))
 		return

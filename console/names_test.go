@@ -10,25 +10,6 @@ import (
 	"countersign/store/mem"
 )
 
-func TestANameHasOneForm(t *testing.T) {
-	for _, c := range []struct{ rule, in, want string }{
-		{"it stays", "bob", "bob"},
-		{"spaces around it go", " bob\u00a0", "bob"},
-		{"spaces within it are single", "Bob \u2003 Smith", "Bob Smith"},
-		{"composed and decomposed are one", "jose\u0301", "jos\u00e9"},
-		{"wide letters are letters", "\uff42\uff4f\uff42", "bob"},
-	} {
-		if got, err := CleanName(c.in); err != nil || got != c.want {
-			t.Errorf("%s: %q, %v", c.rule, got, err)
-		}
-	}
-	for _, bad := range []string{"bo\u200bb", "bob\u202e", "b\u2066ob", "bob\u00ad", "bob\ufe0f", "bob\x00", "bob\xff", "\u3164bob", "bob\U000e0041"} {
-		if got, err := CleanName(bad); err == nil {
-			t.Errorf("%q became %q", bad, got)
-		}
-	}
-}
-
 // Each row is the sign-ins of one console, in order.
 func TestOnePersonIsOneVoter(t *testing.T) {
 	type in struct {
@@ -115,17 +96,5 @@ func TestALinkIsForTheCleanName(t *testing.T) {
 	}
 	if got := r.stranger().do("POST", "/api/login", codeBody(LoginCode(testKey, "yo\u200bu", r.clock.now()))); got.status != 403 {
 		t.Errorf("an invisible character: %d", got.status)
-	}
-}
-
-func TestNamesOfAConfigurationStandApart(t *testing.T) {
-	got, err := DistinctNames([]string{"you", "bob ", "bob"})
-	if err != nil || strings.Join(got, ",") != "you,bob" {
-		t.Errorf("%q, %v", got, err)
-	}
-	for _, bad := range [][]string{{"bob", "Bob"}, {"bob", "b\u043eb"}, {"bo\u200bb"}} {
-		if got, err := DistinctNames(bad); err == nil {
-			t.Errorf("%q became %q", bad, got)
-		}
 	}
 }
