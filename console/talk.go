@@ -190,21 +190,18 @@ func threadID(id string) chat.ThreadID { return chat.ThreadID(scheme + ":" + id)
 func userID(name string) chat.UserID { return chat.UserID(scheme + ":" + name) }
 
 func tooBig(p chat.Post) bool {
-	n := len(p.Text)
-	for _, f := range p.Files {
-		n += len(f.Name) + len(f.Text) + len(f.Data)
-	}
+	n, files := len(p.Text), p.Files
 	if c := p.Card; c != nil {
-		n += len(c.Title) + len(c.Code) + len(c.Body)
-		for _, w := range c.Warn {
-			n += len(w)
+		files = slices.Concat(files, c.Attach)
+		for s := range c.Texts() {
+			n += len(*s)
 		}
-		for _, f := range slices.Concat(c.Fields, c.Details) {
-			n += len(f.Name) + len(f.Value)
+		for _, b := range slices.Concat(c.Choose, c.After) {
+			n += len(b.Label) + len(b.Confirm) + len(b.Edit)
 		}
-		for _, f := range c.Attach {
-			n += len(f.Name) + len(f.Text) + len(f.Data)
-		}
+	}
+	for _, f := range files {
+		n += len(f.Name) + len(f.Text) + len(f.Data)
 	}
 	return n > maxPost
 }

@@ -53,20 +53,9 @@ func Card(c *chat.Card) *chat.Card {
 		return nil
 	}
 	out := *c
-	for _, s := range []*string{&out.Title, &out.Env, &out.Risk, &out.Code, &out.Context, &out.Body, &out.Why, &out.Footer, &out.Last} {
+	out.Warn, out.Preview, out.Fields, out.Details = slices.Clone(c.Warn), slices.Clone(c.Preview), slices.Clone(c.Fields), slices.Clone(c.Details)
+	for s := range out.Texts() {
 		*s = exact(*s)
-	}
-	for _, lines := range []*[]string{&out.Warn, &out.Preview} {
-		*lines = slices.Clone(*lines)
-		for i, l := range *lines {
-			(*lines)[i] = exact(l)
-		}
-	}
-	for _, fields := range []*[]chat.Field{&out.Fields, &out.Details} {
-		*fields = slices.Clone(*fields)
-		for i, f := range *fields {
-			(*fields)[i] = chat.Field{Name: exact(f.Name), Value: exact(f.Value)}
-		}
 	}
 	out.Choose, out.After = buttons(c.Choose), buttons(c.After)
 	out.Attach = Files(c.Attach)
