@@ -5,6 +5,7 @@ package face
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"countersign/adapters/chat"
@@ -51,6 +52,43 @@ func State(c chat.Card) string {
 	return "waiting for an answer"
 }
 
+// Part is what a line of a card is about. A network shows the parts in this order, the code between
+// Risk and Preview.
+type Part int
+
+// The parts.
+const (
+	Risk    Part = iota
+	Context      // what else decides what the code does
+	Preview      // what it would do
+	Warning      // must stand out
+	Field        // has a label
+	Body
+	Why // the agent's words: a quotation
+)
+
+// Line is a text of a card that is not empty, as the card has it: nothing of it is made visible or escaped.
+type Line struct {
+	Part        Part
+	Label, Text string
+}
+
+// Lines are the texts of a card between its headline and its small print, without the code.
+func Lines(c chat.Card) []Line {
+	lines := []Line{{Risk, "", c.Risk}, {Context, "", c.Context}}
+	for _, l := range c.Preview {
+		lines = append(lines, Line{Preview, "", l})
+	}
+	for _, w := range c.Warn {
+		lines = append(lines, Line{Warning, "", w})
+	}
+	for _, f := range c.Fields {
+		lines = append(lines, Line{Field, f.Name, f.Value})
+	}
+	lines = append(lines, Line{Body, "", c.Body}, Line{Why, "Why", c.Why})
+	return slices.DeleteFunc(lines, func(l Line) bool { return l.Text == "" })
+}
+
 // Text is a card as plain text, a line for each of its parts but its details: for notifications and
 // screen readers.
 func Text(c chat.Card) string {
@@ -73,23 +111,23 @@ func Whole(c chat.Card) string {
 func text(c chat.Card) (lines []string) {
 	lines = with(lines, "", Headline(c))
 	lines = with(lines, "State", State(c))
-	lines = with(lines, "", c.Risk)
-	lines = with(lines, "", c.Code)
-	lines = with(lines, "", c.Context)
-	for _, l := range c.Preview {
-		lines = with(lines, "", visible.Below(l))
+	code := c.Code
+	for _, l := range Lines(c) {
+		if l.Part > Risk {
+			lines, code = with(lines, "", code), ""
+		}
+		switch l.Part {
+		case Warning:
+			l.Label = "Warning"
+		case Why:
+			l.Text = "“" + visible.Below(l.Text) + "”"
+		case Preview, Field:
+			l.Text = visible.Below(l.Text)
+		case Risk, Context, Body:
+		}
+		lines = with(lines, l.Label, l.Text)
 	}
-	for _, w := range c.Warn {
-		lines = with(lines, "Warning", w)
-	}
-	for _, f := range c.Fields {
-		lines = with(lines, f.Name, visible.Below(f.Value))
-	}
-	lines = with(lines, "", c.Body)
-	if c.Why != "" {
-		lines = with(lines, "Why", "“"+visible.Below(c.Why)+"”")
-	}
-	lines = with(lines, "", c.Footer)
+	lines = with(with(lines, "", code), "", c.Footer)
 	if !c.Expires.IsZero() && !c.Final {
 		lines = with(lines, "", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
 	}

@@ -271,13 +271,19 @@ func newDrawing(c chat.Card) *drawing {
 	if utf16Len(escape(d.title)) > MaxTitle {
 		d.add(zoneHead, "", c.Title)
 	}
-	d.add(zoneHead, "", strings.Join(slices.DeleteFunc([]string{c.Risk, c.Context}, func(s string) bool { return s == "" }), " · "))
-	for _, l := range c.Preview {
-		d.add(zoneBelow, "", l)
+	lines, head := face.Lines(c), ""
+	for _, l := range lines {
+		switch l.Part {
+		case face.Risk, face.Context:
+			head = strings.TrimPrefix(head+" · "+l.Text, " · ")
+		case face.Preview:
+			d.add(zoneBelow, "", l.Text)
+		case face.Warning:
+			d.add(zoneWarn, "", l.Text)
+		case face.Field, face.Body, face.Why: // below what is ours to say
+		}
 	}
-	for _, w := range c.Warn {
-		d.add(zoneWarn, "", w)
-	}
+	d.add(zoneHead, "", head)
 	d.chooseButtons()
 	if most := MaxFiles - 2; len(c.Attach) > most {
 		d.attach = c.Attach[:most:most]
@@ -287,18 +293,22 @@ func newDrawing(c chat.Card) *drawing {
 		}
 		d.add(zoneWarn, "", fmt.Sprintf("%d more files have no room on this message: %s.", len(names), strings.Join(names, ", ")))
 	}
-	for _, f := range c.Fields {
-		d.add(zoneFields, f.Name, f.Value)
-	}
 	d.say()
-	if !d.open() || d.code != "" || !d.told {
-		d.add(zoneFields, "", c.Body)
-	}
-	if began := started(c); began != "" && strings.TrimSpace(c.Body) != "" {
-		d.lines[len(d.lines)-1].markup = began
-	}
-	if c.Why != "" {
-		d.add(zoneFields, "", "Why: “"+c.Why+"”")
+	for _, l := range lines {
+		switch l.Part {
+		case face.Field:
+			d.add(zoneFields, l.Label, l.Text)
+		case face.Body:
+			if !d.open() || d.code != "" || !d.told {
+				d.add(zoneFields, "", l.Text)
+			}
+			if began := started(c); began != "" && strings.TrimSpace(l.Text) != "" {
+				d.lines[len(d.lines)-1].markup = began
+			}
+		case face.Why:
+			d.add(zoneFields, "", l.Label+": “"+l.Text+"”")
+		case face.Risk, face.Context, face.Preview, face.Warning:
+		}
 	}
 	switch footer := strings.Join(strings.Fields(visible.Text(c.Footer)), " "); {
 	case c.Expires.IsZero() || c.Final:

@@ -102,13 +102,17 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	if utf16Len(visible.Text(title)) > MaxHeader {
 		add(zoneFields, "", c.Title)
 	}
-	add(zoneHead, "", c.Risk)
-	add(zoneHead, "", c.Context)
-	for _, l := range c.Preview {
-		add(zoneFields, "", visible.Below(l))
-	}
-	for _, w := range c.Warn {
-		add(zoneFields, warning, w)
+	lines := face.Lines(c)
+	for _, l := range lines {
+		switch l.Part {
+		case face.Risk, face.Context:
+			add(zoneHead, "", l.Text)
+		case face.Preview:
+			add(zoneFields, "", visible.Below(l.Text))
+		case face.Warning:
+			add(zoneFields, warning, l.Text)
+		case face.Field, face.Body, face.Why: // below what is ours to say
+		}
 	}
 	if !d.exact {
 		add(zoneFields, warning, sayInvisible(d.codeName))
@@ -121,15 +125,19 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	if len(c.Details) > 0 && validButton(c.DetailsID) && !slices.ContainsFunc(d.buttons, func(b chat.Button) bool { return b.ID == c.DetailsID }) {
 		d.buttons = append(d.buttons, chat.Button{ID: c.DetailsID, Label: "Details"})
 	}
-	for _, f := range c.Fields {
-		add(zoneFields, f.Name, visible.Below(f.Value))
-	}
-	add(zoneFields, "", c.Body)
-	if s := since(c); s.shown() && strings.TrimSpace(c.Body) != "" {
-		d.lines[len(d.lines)-1].time = s
-	}
-	if c.Why != "" {
-		add(zoneFields, "Why", "“"+visible.Below(c.Why)+"”")
+	for _, l := range lines {
+		switch l.Part {
+		case face.Field:
+			add(zoneFields, l.Label, visible.Below(l.Text))
+		case face.Body:
+			add(zoneFields, "", l.Text)
+			if s := since(c); s.shown() && strings.TrimSpace(l.Text) != "" {
+				d.lines[len(d.lines)-1].time = s
+			}
+		case face.Why:
+			add(zoneFields, l.Label, "“"+visible.Below(l.Text)+"”")
+		case face.Risk, face.Context, face.Preview, face.Warning:
+		}
 	}
 	add(zoneSmall, "State", face.State(c))
 	add(zoneSmall, "", c.Footer)
