@@ -1,6 +1,6 @@
 #!/bin/sh
 # What each dependency of the bot costs: processor seconds of a build from nothing, and bytes
-# in the program. It builds with an empty cache, so it takes minutes; ARCHITECTURE.md has the
+# in the program. It builds with an empty cache, so it takes minutes; DEPENDENCIES.md has the
 # last result. Nothing else should run meanwhile: seconds grow on a busy machine.
 set -eu
 cd "$(dirname "$0")/.."

@@ -166,6 +166,7 @@ var inside = map[string]string{
 	"cmd/countersign-witness": "proof/witness",
 	"cmd/countersign-parser":  "tools/code/parser tools/code/wire",
 	"examples/network":        "adapters/chat adapters/chat/scribe",
+	"examples/target":         "targets/backend targets/remote",
 	"examples":                "approvals approvals/risk store tools targets/...",
 }
 
@@ -174,7 +175,7 @@ var inside = map[string]string{
 // tests and, but for what begins processes, the standard library.
 var outside = map[string]string{
 	"log":     "", // slog
-	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock cli/remote proof/signer/runner",
+	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock cli/remote proof/signer/runner examples/target",
 
 	"cel.dev/cel-go":                       "internal/condition",
 	"code.dny.dev/ssrf":                    "internal/publicnet",
