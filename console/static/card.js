@@ -47,7 +47,7 @@ export function renderCard(thread, card, at) {
     rest.append(...warnings(card, at));
     if (card.body) rest.append(el('p', { class: 'body' }, ...prose(inZone(card.body, at))));
     if (card.why) rest.append(el('p', { class: 'why' }, 'Why: ', el('q', { text: card.why })));
-    if (card.fields?.length) rest.append(list(card.fields, (f) => value(f, open, at)));
+    if (card.fields?.length) rest.append(list(card.fields, (f) => el('dd', { text: inZone(f.value, at) })));
     for (const f of card.attach || []) rest.append(file(f));
     if (card.footer) rest.append(footer(card, at));
     if (open) rest.append(buttons(thread, card, card.choose, notice, details, code));
@@ -192,21 +192,10 @@ function level(card) {
   return ['low', 'medium', 'high'].includes(card.tone) ? card.tone + ' risk' : '';
 }
 
-// value is a field's text. A time of the clock, by which an answer is wanted, is
-// also said in words: the next such time after the card came.
-function value(f, open, at) {
-  const clock = open && f.name === 'Expires' && /^([01]\d|2[0-3]):([0-5]\d):([0-5]\d) UTC$/.exec(f.value);
-  if (!clock) return el('dd', { text: inZone(f.value, at) });
-  const end = new Date(at);
-  end.setUTCHours(Number(clock[1]), Number(clock[2]), Number(clock[3]), 0);
-  if (end < new Date(at)) end.setUTCDate(end.getUTCDate() + 1);
-  return el('dd', {}, f.value, el('span', {}, ', ', until(end)));
-}
-
 // news is what is said when a card has come, or has a new face; '' for nothing.
 export function news(card, old) {
   const open = !card.final && card.choose?.length > 0;
-  const votes = (c) => [...(c.details || []), ...(c.fields || [])].filter((f) => /^votes/i.test(f.name)).map((f) => f.name + ': ' + f.value).join(', ');
+  const votes = (c) => (c.details || []).filter((f) => /^votes/i.test(f.name)).map((f) => f.name + ': ' + f.value).join(', ');
   if (!old || old.title !== card.title || (card.final && old.body !== card.body) || Boolean(old.final) !== Boolean(card.final)) {
     const said = [card.title, card.env, open && level(card)].filter(Boolean).join(', ');
     return (open ? say.waiting + ': ' : '') + sentence(said) + (card.body && card.final ? ' ' + [card.body.split('\n')[0], ...(card.warn || [])].map(sentence).join(' ') : '');
