@@ -13,11 +13,12 @@ import (
 	"countersign/adapters/chat"
 )
 
-// TestD02NothingThatChangesRunsWithoutAnApprovalOfIt lets the model ask for commands at
+// TestNothingThatChangesRunsWithoutAnApprovalOfIt lets the model ask for commands at
 // random, and people approve, deny, stop, or press what they may not: each command that
 // changes something has had a card of its own with a level on it, and runs once for each
 // time that somebody who may approve it did, and never otherwise.
-func TestD02NothingThatChangesRunsWithoutAnApprovalOfIt(t *testing.T) {
+// D-02.
+func TestNothingThatChangesRunsWithoutAnApprovalOfIt(t *testing.T) {
 	reads := map[string]bool{"uptime": true, "ls": true}
 	rapid.Check(t, func(rt *rapid.T) {
 		commands := rapid.SliceOfN(rapid.SampledFrom([]string{"uptime", "ls", "touch x", "rm -f y", "systemctl restart app", "echo x > f", "ls; touch z"}), 1, 5).Draw(rt, "commands")

@@ -102,7 +102,8 @@ func TestRegistryRefusesMistakes(t *testing.T) {
 }
 
 // X-31: schemas by a filter.
-func TestB07SpecsAreInAStableOrder(t *testing.T) {
+// B-07.
+func TestSpecsAreInAStableOrder(t *testing.T) {
 	r := registry(t, tool("time"), tool("capture-pane"), tool("run_shell"))
 	want := []string{"capture-pane", "run_shell", "time"}
 	if got := r.Names(); !slices.Equal(got, want) {
@@ -120,7 +121,8 @@ func TestB07SpecsAreInAStableOrder(t *testing.T) {
 	}
 }
 
-func TestB10UnknownToolListsTheKnownOnes(t *testing.T) {
+// B-10.
+func TestUnknownToolListsTheKnownOnes(t *testing.T) {
 	r := registry(t, tool("time"), tool("run_shell"))
 	_, err := r.Plan(t.Context(), tools.Call{Name: "nope"})
 	var te *tools.Error
@@ -189,7 +191,8 @@ const weather = `{"type":"object","properties":{
 },"required":["city","days"],"additionalProperties":false}`
 
 // N-59.
-func TestN60ValidationErrors(t *testing.T) {
+// N-60.
+func TestValidationErrors(t *testing.T) {
 	f := tool("weather", schema(weather))
 	r := registry(t, f)
 	const params = "\nparameters: city (string, required), days (integer, required), unit (celsius or kelvin), wait (boolean or string or integer), where (object)"
@@ -221,7 +224,8 @@ func TestN60ValidationErrors(t *testing.T) {
 	}
 }
 
-func TestB02ArgumentsThatAreNoJSON(t *testing.T) {
+// B-02.
+func TestArgumentsThatAreNoJSON(t *testing.T) {
 	r := registry(t, tool("weather", schema(weather)))
 	for _, args := range []string{`{bad`, `{`, `[]`, `"x"`, `null`, `{"city":"x"} {}`, `{"days":1e999999999}`, strings.Repeat(`[`, 100)} {
 		_, err := r.Plan(t.Context(), tools.Call{Name: "weather", Args: json.RawMessage(args)})
@@ -251,7 +255,8 @@ func TestArgumentsReachTheToolInCanonicalForm(t *testing.T) {
 	}
 }
 
-func TestB06ToolsArePlannedByManyAtOnce(t *testing.T) {
+// B-06.
+func TestToolsArePlannedByManyAtOnce(t *testing.T) {
 	r := registry(t, tool("weather", schema(weather)))
 	var wg sync.WaitGroup
 	for i := range 20 {
@@ -348,7 +353,8 @@ func TestPresetsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestB14AToolThatIsOffDoesNotExist(t *testing.T) {
+// B-14.
+func TestAToolThatIsOffDoesNotExist(t *testing.T) {
 	r, err := catalogue(t).Select(tools.Selection{Preset: "web"})
 	if err != nil {
 		t.Fatal(err)

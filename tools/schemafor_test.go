@@ -19,9 +19,10 @@ type forecast struct {
 	inner int
 }
 
-// TestX22SchemaFromAStruct: name, description, types, a text for each parameter, and
+// TestSchemaFromAStruct: name, description, types, a text for each parameter, and
 // required are the parameters without a default. It is a snapshot.
-func TestX22SchemaFromAStruct(t *testing.T) {
+// X-22.
+func TestSchemaFromAStruct(t *testing.T) {
 	const want = `{"type":"object","properties":{` +
 		`"city":{"type":"string","description":"The city to look up."},` +
 		`"unit":{"type":"string","description":"The unit of the answer.","default":"celsius","enum":["celsius","fahrenheit"]},` +

@@ -11,7 +11,8 @@ import (
 	"countersign/tools"
 )
 
-func TestB17Envelope(t *testing.T) {
+// B-17.
+func TestEnvelope(t *testing.T) {
 	for _, c := range []struct {
 		value any
 		want  string
@@ -28,7 +29,8 @@ func TestB17Envelope(t *testing.T) {
 	}
 }
 
-func TestB44DenialIsExact(t *testing.T) {
+// B-44.
+func TestDenialIsExact(t *testing.T) {
 	for _, reason := range []string{"", "wrong host"} {
 		var got struct {
 			Result string
@@ -46,7 +48,8 @@ func TestB44DenialIsExact(t *testing.T) {
 	}
 }
 
-func TestB05ErrorText(t *testing.T) {
+// B-05.
+func TestErrorText(t *testing.T) {
 	if got := tools.ErrorText(tools.Failed("no such file")); got != "Tool error: no such file" {
 		t.Error(got)
 	}

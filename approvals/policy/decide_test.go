@@ -143,9 +143,10 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestX28X29X30EveryLevelInEveryMode: what is safe runs, MEDIUM is asked for in balanced
+// TestEveryLevelInEveryMode: what is safe runs, MEDIUM is asked for in balanced
 // mode, HIGH is asked for except in mode trusting, and nothing lifts critical.
-func TestX28X29X30EveryLevelInEveryMode(t *testing.T) {
+//
+func TestEveryLevelInEveryMode(t *testing.T) {
 	levels := []risk.Level{risk.Read, risk.Low, risk.Medium, risk.High, risk.Critical}
 	for mode, want := range map[Mode][]approvals.Lane{
 		ReadOnly: {approvals.Allow, approvals.Forbid, approvals.Forbid, approvals.Forbid, approvals.Forbid},

@@ -15,7 +15,8 @@ import (
 )
 
 // N-52: plugins in any language; the one in Go is examples/tools/bash_tool.
-func TestN52PluginsInPythonAndSh(t *testing.T) {
+// N-52.
+func TestPluginsInPythonAndSh(t *testing.T) {
 	needstest.Program(t, "python3", "apt-get install python3")
 	h, err := plugin.New(t.Context(), plugin.Config{
 		Plugins: []plugin.Plugin{

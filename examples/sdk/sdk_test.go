@@ -189,7 +189,8 @@ func told(s *llm.Script) (out []string) {
 }
 
 // N-47, N-48, N-51: a tool of your own, its schema, a registry and an agent.
-func TestN49N50AToolOfYourOwn(t *testing.T) {
+// N-49, N-50.
+func TestAToolOfYourOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &console{end: make(chan struct{})}
 		var shown []int // where people saw it, while it was still being looked up
@@ -234,7 +235,8 @@ func TestN49N50AToolOfYourOwn(t *testing.T) {
 }
 
 // A tool of the bot, one of a plugin and one that is compiled in, in one turn.
-func TestN01ThreeKindsOfTools(t *testing.T) {
+// N-01.
+func TestThreeKindsOfTools(t *testing.T) {
 	path, err := filepath.Abs("../plugins/sh/plugin.sh")
 	if err != nil {
 		t.Fatal(err)

@@ -105,7 +105,8 @@ func TestTheCommandLineThatIsCalled(t *testing.T) {
 	}
 }
 
-func TestB53B56FilesAreReadAndWrittenByCat(t *testing.T) {
+// B-53, B-56.
+func TestFilesAreReadAndWrittenByCat(t *testing.T) {
 	dir, journal := fake(t, "docker")
 	tgt, err := New(Config{Container: "web", Engine: "docker", Path: dir + ":" + backend.SearchPath, DockerHost: "unix:///no/such/docker.sock"})
 	if err != nil {

@@ -104,7 +104,8 @@ func TestFindHasNoEffectAndKnowsTheDefaultBeforeItExists(t *testing.T) {
 	}
 }
 
-func TestB39ExplicitSessionAndPaneMustExist(t *testing.T) {
+// B-39.
+func TestExplicitSessionAndPaneMustExist(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	_, err := w.book.Find(t.Context(), "th", "ghost", "")
 	wantErr(t, err, session.ErrNoSession, "tmux-create-session")
@@ -143,7 +144,8 @@ func TestEachThreadHasItsOwnDefaultSession(t *testing.T) {
 	}
 }
 
-func TestB90CreateOrReuse(t *testing.T) {
+// B-90.
+func TestCreateOrReuse(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	first := w.create("th", "ops")
 	second := w.create("th", "ops")
@@ -155,7 +157,8 @@ func TestB90CreateOrReuse(t *testing.T) {
 	}
 }
 
-func TestB91NamesAreCanonical(t *testing.T) {
+// B-91.
+func TestNamesAreCanonical(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"Ops Prod!", "countersign-ops-ops-prod"},
 		{"ops-prod", "countersign-ops-ops-prod"},
@@ -170,7 +173,8 @@ func TestB91NamesAreCanonical(t *testing.T) {
 	}
 }
 
-func TestB91WordsForTheDefaultSession(t *testing.T) {
+// B-91.
+func TestWordsForTheDefaultSession(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	want, _ := w.book.Find(t.Context(), "th", "", "")
 	for _, s := range []string{"default", "shared", "shared-pane", "default-pane", "Default", want.Session} {
@@ -224,7 +228,8 @@ func TestLongNamesStayApart(t *testing.T) {
 	}
 }
 
-func TestB92SessionLimitNamesItself(t *testing.T) {
+// B-92.
+func TestSessionLimitNamesItself(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	w.ensure("th", "", "") // the default session does not count
 	w.create("th", "a")
@@ -243,7 +248,8 @@ func TestB92SessionLimitNamesItself(t *testing.T) {
 	w.create("th", "d")
 }
 
-func TestB95PaneLimitAndNames(t *testing.T) {
+// B-95.
+func TestPaneLimitAndNames(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	for i := range 5 {
 		m, err := w.book.CreatePane(t.Context(), "th", "", fmt.Sprintf("Worker #%d", i))
@@ -338,7 +344,8 @@ func TestAFailedCreationGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
-func TestD04AnotherThreadCannotUseASession(t *testing.T) {
+// D-04.
+func TestAnotherThreadCannotUseASession(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	m := w.create("a", "ops")
 	const say = "belongs to another thread"
@@ -356,7 +363,8 @@ func TestD04AnotherThreadCannotUseASession(t *testing.T) {
 	wantErr(t, err, session.ErrForeign, say)
 }
 
-func TestB93KillSession(t *testing.T) {
+// B-93.
+func TestKillSession(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	w.ensure("th", "", "")
 	w.create("th", "ops")
@@ -384,7 +392,8 @@ func TestB93KillSession(t *testing.T) {
 	wantErr(t, err, session.ErrNoSession)
 }
 
-func TestB96KillPane(t *testing.T) {
+// B-96.
+func TestKillPane(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	m, err := w.book.CreatePane(t.Context(), "th", "", "worker")
 	if err != nil {
@@ -406,7 +415,8 @@ func TestB96KillPane(t *testing.T) {
 	wantErr(t, err, session.ErrNoPane)
 }
 
-func TestD04RestartAdoptsWhatIsThere(t *testing.T) {
+// D-04.
+func TestRestartAdoptsWhatIsThere(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	a, _ := w.ensure("th", "", "")
 	m, err := w.book.CreatePane(t.Context(), "th", "", "worker")

@@ -64,10 +64,11 @@ func (c *chatter) progressOf(id string) string {
 	return found[0]
 }
 
-// TestAgentsQ17ASubAgentOfTheConfigurationIsATool: a sub-agent that the configuration
+// TestASubAgentOfTheConfigurationIsATool: a sub-agent that the configuration
 // describes is a tool of every preset but none; it gets its task alone, works with its own tools, asks in
 // the thread, and its last words are what the agent is told. Q-17.
-func TestAgentsQ17ASubAgentOfTheConfigurationIsATool(t *testing.T) {
+//
+func TestASubAgentOfTheConfigurationIsATool(t *testing.T) {
 	needstest.Long(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "made")

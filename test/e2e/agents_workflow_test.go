@@ -83,10 +83,11 @@ func (c *chatter) run(name, state string) {
 	c.list("runbooks", map[string]string{"show": "runs"}, name, state, "☑", " of ")
 }
 
-// TestAgentsQ23DiskFullEmptiesTheFileThatAPersonChose runs the shipped runbook against a real
+// TestDiskFullEmptiesTheFileThatAPersonChose runs the shipped runbook against a real
 // directory with a large file: it looks, the model says what it sees, a person names the file,
 // its card is approved, and the file is empty. Q-23.
-func TestAgentsQ23DiskFullEmptiesTheFileThatAPersonChose(t *testing.T) {
+//
+func TestDiskFullEmptiesTheFileThatAPersonChose(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -162,9 +163,10 @@ func runs(pid int) bool {
 	return pid > 0 && err == nil && !strings.Contains(string(raw), "State:\tZ")
 }
 
-// TestAgentsQ23ServiceDownRestartsTheService runs the shipped runbook for a service that a
+// TestServiceDownRestartsTheService runs the shipped runbook for a service that a
 // test started and ended: after Approve it runs again, as another process. Q-23.
-func TestAgentsQ23ServiceDownRestartsTheService(t *testing.T) {
+//
+func TestServiceDownRestartsTheService(t *testing.T) {
 	needstest.Long(t)
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
@@ -233,10 +235,11 @@ func TestAgentsQ23ServiceDownRestartsTheService(t *testing.T) {
 	}
 }
 
-// TestAgentsQ23HighLoadEndsTheProcessThatAPersonChose runs the shipped runbook against a
+// TestHighLoadEndsTheProcessThatAPersonChose runs the shipped runbook against a
 // process that is really busy. The bot is killed while the runbook waits, and goes on where it
 // was. Q-23.
-func TestAgentsQ23HighLoadEndsTheProcessThatAPersonChose(t *testing.T) {
+//
+func TestHighLoadEndsTheProcessThatAPersonChose(t *testing.T) {
 	needstest.Long(t)
 	t.Parallel()
 	marker := fmt.Sprintf("busy-%d", os.Getpid())
@@ -339,10 +342,11 @@ func ran(dir string) string {
 	return string(raw)
 }
 
-// TestAgentsQ23AWorkflowOfOnesOwn: the changes that are known beforehand are on one card, and
+// TestAWorkflowOfOnesOwn: the changes that are known beforehand are on one card, and
 // run without another; the gate asks for itself; what people see and what the agent is told
 // is the same wherever the bot was killed on the way. Q-23.
-func TestAgentsQ23AWorkflowOfOnesOwn(t *testing.T) {
+//
+func TestAWorkflowOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	for _, kill := range []string{"nowhere", "at the card", "while it waits", "at the question", "at the gate", "vote-stored:1", "vote-stored:2", "outcome-stored:1", "outcome-stored:3"} {
 		t.Run(kill, func(t *testing.T) {
@@ -440,9 +444,10 @@ func TestAgentsQ23AWorkflowOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestAgentsQ23AModelRunsAWorkflow: run_workflow is a tool as well, whose description names the
+// TestAModelRunsAWorkflow: run_workflow is a tool as well, whose description names the
 // workflows; a denied gate ends it, and so does an outcome that nobody knows. Q-23.
-func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
+//
+func TestAModelRunsAWorkflow(t *testing.T) {
 	t.Parallel()
 	needstest.Long(t)
 	t.Run("with inputs that are wrong", func(t *testing.T) {
@@ -505,10 +510,11 @@ func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
 	}
 }
 
-// TestAgentsQ23AStoppedWorkflowShowsThatItIsOver: after a stop, neither the list of steps nor
+// TestAStoppedWorkflowShowsThatItIsOver: after a stop, neither the list of steps nor
 // the question look as if the workflow went on, and an answer that comes late says so. The same
 // holds for the line of a sub-agent. Q-23.
-func TestAgentsQ23AStoppedWorkflowShowsThatItIsOver(t *testing.T) {
+//
+func TestAStoppedWorkflowShowsThatItIsOver(t *testing.T) {
 	needstest.Long(t)
 	t.Parallel()
 	t.Run("at a question", func(t *testing.T) {

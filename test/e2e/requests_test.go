@@ -200,7 +200,8 @@ func (c *chatter) say(text string, approve bool) {
 
 // B-01, B-11, B-12, B-13: what the model is told of each tool. N-02: without a preset
 // in the configuration it is that of the people on call.
-func TestB15B16TheToolsOfARequest(t *testing.T) {
+// B-15, B-16.
+func TestTheToolsOfARequest(t *testing.T) {
 	t.Parallel()
 	needTmux(t)
 	want := []string{ // eight, and the four of tmux
@@ -274,7 +275,8 @@ func TestB15B16TheToolsOfARequest(t *testing.T) {
 	}
 }
 
-func TestB09ARequestWithoutToolsHasNoKeyForThem(t *testing.T) {
+// B-09.
+func TestARequestWithoutToolsHasNoKeyForThem(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, nil)
 	c := newChatter(t, "agent: {preset: none}"+plainConfig, l)
@@ -286,7 +288,8 @@ func TestB09ARequestWithoutToolsHasNoKeyForThem(t *testing.T) {
 
 // B-10: a tool that is not there. B-19: an error of either kind, and the next call
 // works. B-01: what is offered is reached by its name.
-func TestB04B05B10B19ErrorsAreTextAndTheTurnGoesOn(t *testing.T) {
+// B-04, B-05, B-10, B-19.
+func TestErrorsAreTextAndTheTurnGoesOn(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, map[string][]turn{"try": {
 		{calls: []call{{"nope", `{}`}}},
@@ -310,7 +313,8 @@ func TestB04B05B10B19ErrorsAreTextAndTheTurnGoesOn(t *testing.T) {
 
 // B-18: what the store has of a long output is cut, also in a later turn. D-03: a
 // thread's history outlives the bot.
-func TestD03B18HistoryIsCutAndOutlivesTheBot(t *testing.T) {
+// D-03, B-18.
+func TestHistoryIsCutAndOutlivesTheBot(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, map[string][]turn{
 		"print": {{calls: []call{{"run_shell", `{"command":"head -c 1000000 /dev/zero | tr '\\0' x","risk":"low","mutation":false,"privesc":false,"why":"much"}`}}}},
@@ -338,7 +342,8 @@ func TestD03B18HistoryIsCutAndOutlivesTheBot(t *testing.T) {
 
 // B-20: a call that fails in the same way is not run a third time, and the model is
 // told the same words each time.
-func TestB20TheThirdIdenticalFailureDoesNotRun(t *testing.T) {
+// B-20.
+func TestTheThirdIdenticalFailureDoesNotRun(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "count")
 	again := turn{calls: []call{shell("echo x >> " + file + "; (exit 7)")}}

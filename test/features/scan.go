@@ -39,9 +39,7 @@ type found struct {
 
 var (
 	// textID is an id in text, or two ids with all between them: "N-13 to N-18", "B-100..B-116".
-	textID = regexp.MustCompile(`\b([BNQXD])-([0-9]{2,3})\b(?:(?:\.\.| to )([BNQXD])-([0-9]{2,3})\b)?`)
-	// nameID is the same in the name of a function: B04, X09ToX12.
-	nameID  = regexp.MustCompile(`([BNQXD])([0-9]{2,3})(?:To([BNQXD])([0-9]{2,3}))?`)
+	textID  = regexp.MustCompile(`\b([BNQXD])-([0-9]{2,3})\b(?:(?:\.\.| to )([BNQXD])-([0-9]{2,3})\b)?`)
 	isATest = regexp.MustCompile(`^(Test|Fuzz|Example)($|[^a-z])`)
 )
 
@@ -60,15 +58,6 @@ func idsInText(text string) []string {
 			return text[m[2*i]:m[2*i+1]]
 		}
 		out = appendRange(out, part(1), part(2), part(3), part(4))
-	}
-	return out
-}
-
-// idsInName returns the ids in the name of a test.
-func idsInName(name string) []string {
-	var out []string
-	for _, m := range nameID.FindAllStringSubmatch(name, -1) {
-		out = appendRange(out, m[1], m[2], m[3], m[4])
 	}
 	return out
 }
@@ -153,24 +142,21 @@ func scan(root string) (found, error) {
 		f.attribute(packages[dir])
 	}
 	for id, ts := range f.shows {
-		slices.SortFunc(ts, func(a, b test) int { return compare(id, a, b) })
+		slices.SortFunc(ts, compare)
 		f.shows[id] = slices.Compact(ts)
 	}
 	slices.Sort(f.loose)
 	return f, nil
 }
 
-// compare orders the tests of a row: those of the built program first, then those that
-// carry the id in their name, then by place and name.
-func compare(id string, a, b test) int {
+// compare orders the tests of a row: those of the built program first, then by place and name.
+func compare(a, b test) int {
 	rank := func(t test) int {
 		switch {
 		case strings.HasPrefix(t.file, "test/e2e/") || strings.HasPrefix(t.file, "cmd/"):
 			return 0
-		case slices.Contains(idsInName(t.name), id):
-			return 1
 		}
-		return 2
+		return 1
 	}
 	return cmp.Or(rank(a)-rank(b), cmp.Compare(a.file, b.file), cmp.Compare(a.name, b.name))
 }
@@ -226,11 +212,6 @@ func declarations(rel string, src []byte) (out []declared, loose []string, err e
 			b += nl
 		}
 		d.ids = idsInText(string(src[a:b]))
-		for _, id := range idsInName(d.name) {
-			if !slices.Contains(d.ids, id) {
-				d.ids = append(d.ids, id)
-			}
-		}
 		for i := a; i < b; i++ {
 			rest[i] = ' '
 		}

@@ -35,7 +35,8 @@ func run(t *testing.T, args string) (map[string]any, string) {
 	return e.Result, out.Text
 }
 
-func TestB98Snapshot(t *testing.T) {
+// B-98.
+func TestSnapshot(t *testing.T) {
 	_, text := run(t, `{}`)
 	const want = `"result":{"unix_seconds":1772280108,"unix_millis":1772280108794,"unix_nanos":1772280108794000005,` +
 		`"iso_8601_utc":"2026-02-28T12:01:48.794Z","rfc_2822_utc":"Sat, 28 Feb 2026 12:01:48 +0000","date":"2026-02-28","time":"12:01:48"}}`
@@ -44,7 +45,8 @@ func TestB98Snapshot(t *testing.T) {
 	}
 }
 
-func TestB97Formats(t *testing.T) {
+// B-97.
+func TestFormats(t *testing.T) {
 	for format, want := range map[string]string{
 		"epoch": "1772280108", "epoch_ms": "1772280108794", "epoch_ns": "1772280108794000005", "iso": "2026-02-28T12:01:48.794Z",
 		"rfc2822": "Sat, 28 Feb 2026 12:01:48 +0000", "date": "2026-02-28", "time": "12:01:48",
@@ -56,7 +58,8 @@ func TestB97Formats(t *testing.T) {
 	}
 }
 
-func TestB99TheClockIsTheBotsOwn(t *testing.T) {
+// B-99.
+func TestTheClockIsTheBotsOwn(t *testing.T) {
 	// The tool has no target at all; a second moment shows that it asks each time.
 	now := at()
 	tool := clock.New(func() time.Time { now = now.Add(time.Second); return now })

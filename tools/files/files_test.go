@@ -109,7 +109,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-func TestB51ReadFileIsExact(t *testing.T) {
+// B-51.
+func TestReadFileIsExact(t *testing.T) {
 	reg := registry(t, config(fake()))
 	out := toolstest.Run(t.Context(), t, reg, "read_file", `{"path":"/etc/hostname"}`)
 	if out.Err != nil || out.Result.Value != "web-1\n" {
@@ -121,7 +122,8 @@ func TestB51ReadFileIsExact(t *testing.T) {
 	}
 }
 
-func TestB52ReadFileKeepsTheHead(t *testing.T) {
+// B-52.
+func TestReadFileKeepsTheHead(t *testing.T) {
 	target := fake()
 	target.Put("/big", strings.Repeat("é", 20_000))
 	target.Put("/edge", strings.Repeat("é", 8_000))
@@ -135,7 +137,8 @@ func TestB52ReadFileKeepsTheHead(t *testing.T) {
 	}
 }
 
-func TestB04B05MissingFileIsAText(t *testing.T) {
+// B-04, B-05.
+func TestMissingFileIsAText(t *testing.T) {
 	_, err := plan(t, registry(t, config(fake())), "read_file", `{"path":"/no/such/file"}`)
 	if err == nil || !strings.HasPrefix(tools.ErrorText(err), "Tool error: /no/such/file does not exist") {
 		t.Errorf("%v", err)
@@ -188,7 +191,8 @@ func TestALinkThatMovesBetweenPlanAndRunIsRefused(t *testing.T) {
 	}
 }
 
-func TestB54B55WriteFile(t *testing.T) {
+// B-54, B-55.
+func TestWriteFile(t *testing.T) {
 	target := fake()
 	reg := registry(t, config(target))
 	out := toolstest.Run(t.Context(), t, reg, "write_file", args(t, map[string]string{"path": "/etc/new", "content": "añb\n"}))
@@ -347,7 +351,8 @@ func apply(t *rapid.T, old, patch string) string {
 	return out.String()
 }
 
-func TestB105LocalFiles(t *testing.T) {
+// B-105.
+func TestLocalFiles(t *testing.T) {
 	dir := t.TempDir()
 	reg := registry(t, files.Config{Target: local.New(local.Options{Dir: dir})})
 	for _, name := range []string{"plain", "with space and 'quote'", "-n", "ünï"} {
@@ -373,7 +378,8 @@ func TestB105LocalFiles(t *testing.T) {
 	}
 }
 
-func TestX01ReadFileDecodesWhatItIsTold(t *testing.T) {
+// X-01.
+func TestReadFileDecodesWhatItIsTold(t *testing.T) {
 	target := fake()
 	for name, b := range map[string]string{
 		"/enc/latin": "caf\xe9 \x80", "/enc/cyrillic": "\xcf\xf0\xe8\xe2\xe5\xf2", "/enc/utf16": "\xff\xfeh\x00i\x00", "/enc/utf8": "caf\u00e9", "/enc/odd": "a\xffb",

@@ -15,8 +15,9 @@ import (
 	"countersign/tools/toolstest"
 )
 
-// TestQ07ApplyPatch: several files at once, all or nothing.
-func TestQ07ApplyPatch(t *testing.T) {
+// TestApplyPatch: several files at once, all or nothing.
+//
+func TestApplyPatch(t *testing.T) {
 	t.Parallel()
 	const both = "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n"
 	for _, tt := range []struct {

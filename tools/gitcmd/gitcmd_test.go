@@ -121,7 +121,8 @@ func TestTheLevelFollowsTheArguments(t *testing.T) {
 	}
 }
 
-func TestX36NothingRunsBeforeItIsApproved(t *testing.T) {
+// X-36.
+func TestNothingRunsBeforeItIsApproved(t *testing.T) {
 	b := newBench(t)
 	b.sh("git branch other; echo y >> a.txt; git add a.txt")
 	before := b.state()
@@ -137,7 +138,8 @@ func TestX36NothingRunsBeforeItIsApproved(t *testing.T) {
 	}
 }
 
-func TestX09ToX12Looks(t *testing.T) {
+// X-09 to X-12.
+func TestLooks(t *testing.T) {
 	b := newBench(t)
 	b.sh("mkdir was sub; git checkout -q -b gone; echo g > was/gone.txt; git add was; git commit -qm 'with gone'; git rm -q was/gone.txt; git commit -qm 'without gone'; git checkout -q main; rm -rf was")
 	b.sh("git branch other; echo more >> a.txt; echo st > s.txt; git add s.txt; echo u > u.txt; git tag main-tag")
@@ -176,7 +178,8 @@ func TestX09ToX12Looks(t *testing.T) {
 	}
 }
 
-func TestX12ToX15ABranchWithACommit(t *testing.T) {
+// X-12 to X-15.
+func TestABranchWithACommit(t *testing.T) {
 	b := newBench(t)
 	for _, tc := range []struct{ tool, args, text string }{
 		{"git_branch", `{"name":"fix/a","start":"main~1"}`, "git branch fix/a 'main~1'"},
@@ -219,7 +222,8 @@ func TestX12ToX15ABranchWithACommit(t *testing.T) {
 	}
 }
 
-func TestX16PushReachesTheRemote(t *testing.T) {
+// X-16.
+func TestPushReachesTheRemote(t *testing.T) {
 	b := newBench(t)
 	remote := func() string { return strings.TrimSpace(sh(t, b.dir, "git -C remote.git rev-parse main")) }
 	b.sh("git config push.default matching; git config remote.origin.push '+refs/*:refs/*'; git branch side; git tag -a -m t v9")
@@ -255,7 +259,8 @@ func TestX16PushReachesTheRemote(t *testing.T) {
 	}
 }
 
-func TestX16APasswordIsNotShownAndStillBinds(t *testing.T) {
+// X-16.
+func TestAPasswordIsNotShownAndStillBinds(t *testing.T) {
 	b := newBench(t)
 	b.sh("git remote set-url origin https://me:hunter2@example.invalid/x.git")
 	p := b.must("git_push", `{}`)
@@ -268,7 +273,8 @@ func TestX16APasswordIsNotShownAndStillBinds(t *testing.T) {
 	}
 }
 
-func TestX17PullBringsAndReportsConflicts(t *testing.T) {
+// X-17.
+func TestPullBringsAndReportsConflicts(t *testing.T) {
 	b := newBench(t)
 	sh(t, b.dir, "git clone -q remote.git peer; cd peer; echo p > p.txt; git add p.txt; git commit -qm peer; git push -q origin main")
 	b.sh("git config pull.rebase true")
@@ -283,7 +289,8 @@ func TestX17PullBringsAndReportsConflicts(t *testing.T) {
 	}
 }
 
-func TestX18MergeReportsConflicts(t *testing.T) {
+// X-18.
+func TestMergeReportsConflicts(t *testing.T) {
 	b := newBench(t)
 	b.sh("git checkout -q -b topic; echo t > a.txt; git commit -qam topic; git checkout -q main; echo m > a.txt; git commit -qam mine; git branch clean main~1; git checkout -q clean; echo c > c.txt; git add c.txt; git commit -qm clean; git checkout -q main")
 	p := b.must("git_merge", `{"branch":"clean"}`)
@@ -303,7 +310,8 @@ func TestX18MergeReportsConflicts(t *testing.T) {
 	}
 }
 
-func TestX19Stash(t *testing.T) {
+// X-19.
+func TestStash(t *testing.T) {
 	b := newBench(t)
 	b.sh("echo x >> a.txt; echo u > u.txt")
 	if got, out := b.run("git_stash", `{"message":"half","include_untracked":true}`); code(got) != 0 || b.sh("git status --short") != "" {
@@ -320,7 +328,8 @@ func TestX19Stash(t *testing.T) {
 	}
 }
 
-func TestX20ResetSaysWhatIsLost(t *testing.T) {
+// X-20.
+func TestResetSaysWhatIsLost(t *testing.T) {
 	b := newBench(t)
 	b.sh("echo x >> a.txt")
 	p := b.must("git_reset", `{"ref":"HEAD~1","mode":"hard"}`)
@@ -334,7 +343,8 @@ func TestX20ResetSaysWhatIsLost(t *testing.T) {
 	}
 }
 
-func TestX21StderrWhereStdoutIsEmpty(t *testing.T) {
+// X-21.
+func TestStderrWhereStdoutIsEmpty(t *testing.T) {
 	b := newBench(t)
 	b.sh("echo local >> b.txt; git branch other main~1")
 	got, out := b.run("git_checkout", `{"branch":"other"}`)
@@ -343,7 +353,8 @@ func TestX21StderrWhereStdoutIsEmpty(t *testing.T) {
 	}
 }
 
-func TestX35WithoutGit(t *testing.T) {
+// X-35.
+func TestWithoutGit(t *testing.T) {
 	for rule, before := range map[string]func(*backend.Spec) error{
 		"no such program": func(s *backend.Spec) error { s.Argv[0] = "git-that-is-not-here"; return nil },
 		"a shell says 127": func(s *backend.Spec) error {

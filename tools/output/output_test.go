@@ -46,8 +46,9 @@ func lines(n int) string {
 	return b.String()
 }
 
-// TestN44TheWholeOutputIsAFile of mode 0600, which the note names.
-func TestN44TheWholeOutputIsAFile(t *testing.T) {
+// TestTheWholeOutputIsAFile of mode 0600, which the note names.
+// N-44.
+func TestTheWholeOutputIsAFile(t *testing.T) {
 	l := log(t, output.Config{})
 	text := lines(50000)
 	ref := keep(t, l, "web:1", "c1", text)

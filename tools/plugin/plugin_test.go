@@ -20,7 +20,8 @@ import (
 
 // N-53: the journal of a plugin that records what it is sent.
 // N-54: so for a call. N-55: and what comes of its answer.
-func TestN53N54N55TheBaseProtocol(t *testing.T) {
+// N-53, N-54, N-55.
+func TestTheBaseProtocol(t *testing.T) {
 	h := host(t, self(t, "base"))
 	if got := value(t, h.act(t, "echo", "<b> & ü")); got != "<b> & ü" {
 		t.Errorf("the text of the result is %q", got)
@@ -41,7 +42,8 @@ func TestN53N54N55TheBaseProtocol(t *testing.T) {
 	}
 }
 
-func TestN55ResultsWithEveryField(t *testing.T) {
+// N-55.
+func TestResultsWithEveryField(t *testing.T) {
 	h := host(t, self(t, "base"))
 	for name, c := range map[string]struct{ line, want string }{
 		"two texts are joined":            {`{"type":"result","call_id":"ID","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`, "a\nb"},
@@ -101,7 +103,8 @@ func TestLongTextIsCutWithAMark(t *testing.T) {
 }
 
 // N-57: one process for all calls, and it is gone at the end.
-func TestN57OneProcessForTheSession(t *testing.T) {
+// N-57.
+func TestOneProcessForTheSession(t *testing.T) {
 	h := host(t, self(t, "base"))
 	pid := value(t, h.act(t, "pid"))
 	for range 10 {
@@ -133,7 +136,8 @@ func planErr(t *testing.T, h *harness, args string) string {
 }
 
 // N-56: path and args; a preset does not matter here.
-func TestN56WhatTheOperatorWrites(t *testing.T) {
+// N-56.
+func TestWhatTheOperatorWrites(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
 		change func(*Plugin)

@@ -68,8 +68,9 @@ func numbers(from, to int) string {
 	return b.String()
 }
 
-// TestN19BashRunsWhereItIsTold: what executes is a backend.Target, whichever it is.
-func TestN19BashRunsWhereItIsTold(t *testing.T) {
+// TestBashRunsWhereItIsTold: what executes is a backend.Target, whichever it is.
+// N-19.
+func TestBashRunsWhereItIsTold(t *testing.T) {
 	var got []backend.Spec
 	target := &toolstest.Target{Name: "box", Exec: func(_ context.Context, s backend.Spec) (backend.Result, error) {
 		got = append(got, s)
@@ -95,8 +96,9 @@ func TestBashKeepsItsPromises(t *testing.T) {
 		toolstest.Case{Name: "call", Args: `{"command":"touch x","timeout":5}`})
 }
 
-// TestQ06ExecuteCode plays row Q-06 with real interpreters.
-func TestQ06ExecuteCode(t *testing.T) {
+// TestExecuteCode plays row Q-06 with real interpreters.
+// Q-06.
+func TestExecuteCode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/here", nil, 0o600); err != nil {

@@ -46,7 +46,8 @@ func TestRealPaneResults(t *testing.T) {
 	}
 }
 
-func TestRealB28TimeoutThenStop(t *testing.T) {
+// B-28.
+func TestRealTimeoutThenStop(t *testing.T) {
 	t.Parallel()
 	r, reg := overTmux(t)
 	out := runReal(t, reg, call("sleep 100; touch x", `"wait":"1s"`))
@@ -95,7 +96,8 @@ func TestRealStopEndsTheCommand(t *testing.T) {
 }
 
 // B-106.
-func TestRealB26DispatchReturnsAtOnce(t *testing.T) {
+// B-26.
+func TestRealDispatchReturnsAtOnce(t *testing.T) {
 	r, reg := overTmux(t)
 	runReal(t, reg, call("true"))
 	out := runReal(t, reg, call("sleep 30; touch x", `"wait":false`))
@@ -115,7 +117,8 @@ func TestRealInputPromptReturns(t *testing.T) {
 }
 
 // B-08: with somebody who listens.
-func TestRealB03OutputStreams(t *testing.T) {
+// B-03.
+func TestRealOutputStreams(t *testing.T) {
 	_, reg := overTmux(t)
 	p, err := plan(t, reg, call("echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3; touch x"))
 	if err != nil {

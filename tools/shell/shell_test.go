@@ -129,7 +129,8 @@ func TestToolKeepsItsPromises(t *testing.T) {
 	}
 }
 
-func TestB13B24Schema(t *testing.T) {
+// B-13, B-24.
+func TestSchema(t *testing.T) {
 	var s struct {
 		Properties map[string]struct {
 			Type    any
@@ -148,7 +149,8 @@ func TestB13B24Schema(t *testing.T) {
 	}
 }
 
-func TestB30WaitValues(t *testing.T) {
+// B-30.
+func TestWaitValues(t *testing.T) {
 	w := managed(t)
 	for arg, ok := range map[string]bool{
 		`true`: true, `false`: true, `"30s"`: true, `"10m"`: true, `"1h"`: true, `500`: true, `"500"`: true, `"true"`: true, `"1h30m"`: true,
@@ -194,7 +196,8 @@ func TestPlanFollowsTheDirectoryOfThePane(t *testing.T) {
 	}
 }
 
-func TestB03B33EventsAndResult(t *testing.T) {
+// B-03, B-33.
+func TestEventsAndResult(t *testing.T) {
 	w := managed(t)
 	w.srv.OnRun = func(_ context.Context, _ *sessiontest.Pane, c tmux.Command) (tmux.Outcome, error) {
 		c.Output(tmux.Out, []byte("o\xc3"))
@@ -224,7 +227,8 @@ func TestB03B33EventsAndResult(t *testing.T) {
 	}
 }
 
-func TestB26B31Dispatch(t *testing.T) {
+// B-26, B-31.
+func TestDispatch(t *testing.T) {
 	w := managed(t)
 	out := w.run(call("sleep 30", `"wait":false`))
 	if !strings.HasSuffix(out.Text, `"result":"command dispatched to tmux pane %1"}`) || out.Result.Failed {
@@ -235,7 +239,8 @@ func TestB26B31Dispatch(t *testing.T) {
 	}
 }
 
-func TestB27WaitFalseNeedsTmux(t *testing.T) {
+// B-27.
+func TestWaitFalseNeedsTmux(t *testing.T) {
 	reg := registry(t, shell.New(shell.Config{Target: &toolstest.Target{}}))
 	for _, more := range []string{`"wait":false`, `"pane":"x"`, `"session":"x"`} {
 		if _, err := plan(t, reg, call("ls", more)); err == nil || !strings.Contains(err.Error(), "tmux") {
@@ -244,7 +249,8 @@ func TestB27WaitFalseNeedsTmux(t *testing.T) {
 	}
 }
 
-func TestB28TimeoutLeavesTheCommandInItsPane(t *testing.T) {
+// B-28.
+func TestTimeoutLeavesTheCommandInItsPane(t *testing.T) {
 	w := managed(t)
 	w.srv.OnRun = func(ctx context.Context, _ *sessiontest.Pane, _ tmux.Command) (tmux.Outcome, error) {
 		<-ctx.Done()
@@ -260,7 +266,8 @@ func TestB28TimeoutLeavesTheCommandInItsPane(t *testing.T) {
 	}
 }
 
-func TestB34OutputIsCutByCharacters(t *testing.T) {
+// B-34.
+func TestOutputIsCutByCharacters(t *testing.T) {
 	w := managed(t)
 	big := []byte(strings.Repeat("é", 10_000))
 	w.srv.OnRun = func(context.Context, *sessiontest.Pane, tmux.Command) (tmux.Outcome, error) {
@@ -280,7 +287,8 @@ func TestB34OutputIsCutByCharacters(t *testing.T) {
 	}
 }
 
-func TestB46B47B48GuardHoldsInManagedPanesAndB50NotElsewhere(t *testing.T) {
+// B-46, B-47, B-48, B-50.
+func TestGuardHoldsInManagedPanesAndNotElsewhere(t *testing.T) {
 	w := managed(t)
 	plain := registry(t, shell.New(shell.Config{Target: &toolstest.Target{}}))
 	for _, c := range []string{"exit 0", "logout", "exec sleep 1", "set -e", "set -o errexit", "setopt errexit"} {
@@ -296,7 +304,8 @@ func TestB46B47B48GuardHoldsInManagedPanesAndB50NotElsewhere(t *testing.T) {
 	}
 }
 
-func TestB39B40SelectorsMustExist(t *testing.T) {
+// B-39, B-40.
+func TestSelectorsMustExist(t *testing.T) {
 	w := managed(t)
 	for _, more := range []string{`"session":"ghost"`, `"pane":"ghost"`} {
 		if _, err := plan(t, w.reg, call("ls", more)); err == nil || !strings.Contains(err.Error(), "ghost") {
@@ -495,7 +504,8 @@ func TestPlainTargetCutsStreams(t *testing.T) {
 	}
 }
 
-func TestB29PlainTimeoutKills(t *testing.T) {
+// B-29.
+func TestPlainTimeoutKills(t *testing.T) {
 	t.Parallel()
 	out := toolstest.Run(t.Context(), t, plainLocal(t), "run_shell", call("echo a; sleep 100", `"wait":1`))
 	if !strings.HasPrefix(out.Text, "Tool error: command timed out after 1s (timeout) and was killed") || !strings.HasSuffix(out.Text, "stdout so far:\na\n") {

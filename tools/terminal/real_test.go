@@ -73,7 +73,8 @@ func (r *desk) foreground(program string) {
 	r.Eventually(program+" runs", func() bool { return r.Tmux("list-panes", "-a", "-F", "#{pane_current_command}") == program })
 }
 
-func TestRealB79DispatchThenCapture(t *testing.T) {
+// B-79.
+func TestRealDispatchThenCapture(t *testing.T) {
 	r := newReal(t)
 	if got := r.run("run_shell", `{"command":"sleep 0.3; echo do''ne","wait":false}`); !strings.HasPrefix(got, "command dispatched to tmux pane %") {
 		t.Fatal(got)
@@ -82,7 +83,8 @@ func TestRealB79DispatchThenCapture(t *testing.T) {
 }
 
 // B-83: Enter comes last. B-86: without a pane it is the one that everybody shares.
-func TestRealB81InterruptAndB82B85Keys(t *testing.T) {
+// B-81, B-82, B-85.
+func TestRealInterruptAndKeys(t *testing.T) {
 	r := newReal(t)
 	r.run("run_shell", `{"command":"cat; echo ca''t ended","wait":false}`)
 	r.foreground("cat")
@@ -103,7 +105,8 @@ func TestRealB81InterruptAndB82B85Keys(t *testing.T) {
 	})
 }
 
-func TestRealB68ToB74Captures(t *testing.T) {
+// B-68 to B-74.
+func TestRealCaptures(t *testing.T) {
 	r := newReal(t)
 	r.run("run_shell", `{"command":"seq 1 300; printf 'a   \\n'; printf '\\033[31mred\\033[0m\\n'; printf '%0300d\\n' 7; touch x; echo en''d"}`)
 	r.screen(`{}`, "end")
@@ -135,7 +138,8 @@ func TestRealB68ToB74Captures(t *testing.T) {
 	}
 }
 
-func TestRealB90B94B96ManagedPanes(t *testing.T) {
+// B-90, B-94, B-96.
+func TestRealManagedPanes(t *testing.T) {
 	r := newReal(t)
 	if got := r.run("tmux-create-session", `{"session":"Ops Prod!"}`); !strings.HasPrefix(got, "created tmux session countersign-ops-ops-prod") {
 		t.Fatal(got)

@@ -151,7 +151,8 @@ func TestSpecs(t *testing.T) {
 }
 
 // B-87: send-keys requires them too.
-func TestB90B93B94B96RequiredFields(t *testing.T) {
+// B-90, B-93, B-94, B-96.
+func TestRequiredFields(t *testing.T) {
 	w := newWorld(t)
 	labels := []string{"risk", "mutation", "privesc", "why"}
 	for name, first := range map[string]string{
@@ -172,7 +173,8 @@ func TestB90B93B94B96RequiredFields(t *testing.T) {
 	}
 }
 
-func TestB66B67CaptureOfTheDefaultPane(t *testing.T) {
+// B-66, B-67.
+func TestCaptureOfTheDefaultPane(t *testing.T) {
 	w := newWorld(t)
 	p := w.pane("", "shared")
 	p.Screen("hello\n\n\n", "")
@@ -185,7 +187,8 @@ func TestB66B67CaptureOfTheDefaultPane(t *testing.T) {
 	}
 }
 
-func TestB68ToB74OptionsReachTmux(t *testing.T) {
+// B-68 to B-74.
+func TestOptionsReachTmux(t *testing.T) {
 	w := newWorld(t)
 	p := w.pane("ops", "build")
 	p.Screen("x  \n\n", "")
@@ -202,7 +205,8 @@ func TestB68ToB74OptionsReachTmux(t *testing.T) {
 	w.refused("capture-pane", `{"start":"first"}`, `"start"`)
 }
 
-func TestB65LegacyTarget(t *testing.T) {
+// B-65.
+func TestLegacyTarget(t *testing.T) {
 	w := newWorld(t)
 	p := w.pane("", "worker")
 	p.Screen("worker's\n", "")
@@ -224,7 +228,8 @@ func TestB65LegacyTarget(t *testing.T) {
 	w.refused("capture-pane", `{"target":"%1","pane":"x"}`, "not both")
 }
 
-func TestB76CaptureKeepsTheTail(t *testing.T) {
+// B-76.
+func TestCaptureKeepsTheTail(t *testing.T) {
 	w := newWorld(t)
 	w.pane("", "shared").Screen(strings.Repeat("é", 20_000-5)+"\nend\n", "")
 	got, _ := w.run("capture-pane", `{"start":"-"}`).Result.Value.(string)
@@ -234,7 +239,8 @@ func TestB76CaptureKeepsTheTail(t *testing.T) {
 	}
 }
 
-func TestB77AlternateScreenNotice(t *testing.T) {
+// B-77.
+func TestAlternateScreenNotice(t *testing.T) {
 	w := newWorld(t)
 	w.pane("", "shared").Screen("main\n", "There is no alternate screen now; this is the main screen.")
 	out := w.run("capture-pane", `{"include_alternate_screen":true}`)
@@ -243,7 +249,8 @@ func TestB77AlternateScreenNotice(t *testing.T) {
 	}
 }
 
-func TestB78MissingPaneFallsBackOnceToTheSharedOne(t *testing.T) {
+// B-78.
+func TestMissingPaneFallsBackOnceToTheSharedOne(t *testing.T) {
 	for _, args := range []string{`{"pane":"ghost"}`, `{"session":"ghost"}`} {
 		w := newWorld(t)
 		p := w.pane("", "shared")
@@ -258,7 +265,8 @@ func TestB78MissingPaneFallsBackOnceToTheSharedOne(t *testing.T) {
 	}
 }
 
-func TestB78APaneThatVanishedFallsBackToo(t *testing.T) {
+// B-78.
+func TestAPaneThatVanishedFallsBackToo(t *testing.T) {
 	w := newWorld(t)
 	worker := w.pane("", "worker")
 	p := w.srv.Pane(worker.Session(), "shared")
@@ -288,7 +296,8 @@ func TestCaptureBeforeTheFirstCommandOpensTheTerminal(t *testing.T) {
 	}
 }
 
-func TestB75B84DelayWaitsFirst(t *testing.T) {
+// B-75, B-84.
+func TestDelayWaitsFirst(t *testing.T) {
 	for args, want := range map[string]time.Duration{
 		`{"delay":"2s"}`: 2 * time.Second, `{"delay":3}`: 3 * time.Second, `{"delay_ms":500}`: 500 * time.Millisecond, `{}`: 0,
 	} {
@@ -341,7 +350,8 @@ func TestStopEndsTheDelay(t *testing.T) {
 }
 
 // B-86: into the pane that is named.
-func TestB81ToB89SendKeys(t *testing.T) {
+// B-81 to B-89.
+func TestSendKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		args, bytes, preview string
 		want                 tmux.Keys
@@ -476,7 +486,8 @@ func TestKeysThatAreNone(t *testing.T) {
 	}
 }
 
-func TestB88MissingPaneIsAHardErrorForKeys(t *testing.T) {
+// B-88.
+func TestMissingPaneIsAHardErrorForKeys(t *testing.T) {
 	w := newWorld(t)
 	shared := w.pane("", "shared")
 	for _, sel := range []string{`"pane":"ghost"`, `"session":"ghost"`} {
@@ -519,7 +530,8 @@ func TestKeysForAnotherProgramAreNotPressed(t *testing.T) {
 	}
 }
 
-func TestB90CreateSaysWhetherItMadeOrReused(t *testing.T) {
+// B-90.
+func TestCreateSaysWhetherItMadeOrReused(t *testing.T) {
 	w := newWorld(t)
 	first := w.run("tmux-create-session", `{"session":"Ops Prod!",`+claim+`}`)
 	second := w.run("tmux-create-session", `{"session":"ops-prod",`+claim+`}`)
@@ -536,7 +548,8 @@ func TestB90CreateSaysWhetherItMadeOrReused(t *testing.T) {
 	}
 }
 
-func TestB92B95LimitsAreSaidBeforeAnybodyIsAsked(t *testing.T) {
+// B-92, B-95.
+func TestLimitsAreSaidBeforeAnybodyIsAsked(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range []string{"a", "b"} {
 		w.run("tmux-create-session", `{"session":"`+s+`",`+claim+`}`)
@@ -548,7 +561,8 @@ func TestB92B95LimitsAreSaidBeforeAnybodyIsAsked(t *testing.T) {
 	w.refused("tmux-create-pane", `{"pane":"p5",`+claim+`}`, "max_panes")
 }
 
-func TestB93B96Kill(t *testing.T) {
+// B-93, B-96.
+func TestKill(t *testing.T) {
 	w := newWorld(t)
 	w.pane("ops", "worker")
 	w.pane("", "shared")

@@ -110,7 +110,8 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 	toolstest.Check(t, named(t, c, "web_extract"), effects, toolstest.Case{Name: "web_extract", Args: `{"urls":["https://example.org/a"]}`})
 }
 
-func TestQ05TheAddressIsWhatPeopleSee(t *testing.T) {
+// Q-05.
+func TestTheAddressIsWhatPeopleSee(t *testing.T) {
 	r := registry(t, Config{})
 	for _, name := range []string{"fetch_url", "web_fetch"} {
 		p, err := r.Plan(t.Context(), tools.Call{Name: name, Args: []byte(`{"url":"HTTPS://Example.org/x?key=1#y"}`)})
@@ -139,7 +140,8 @@ func TestTheLevelsFollowTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestB57FetchURLSendsOneGETAndReturnsTheBody(t *testing.T) {
+// B-57.
+func TestFetchURLSendsOneGETAndReturnsTheBody(t *testing.T) {
 	var got []string
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, r.Method+" "+r.URL.String())
@@ -154,7 +156,8 @@ func TestB57FetchURLSendsOneGETAndReturnsTheBody(t *testing.T) {
 	}
 }
 
-func TestB58NoCredentialsAreSent(t *testing.T) {
+// B-58.
+func TestNoCredentialsAreSent(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://user:pw@127.0.0.1:1")
 	t.Setenv("http_proxy", "http://user:pw@127.0.0.1:1")
 	t.Setenv("ALL_PROXY", "http://user:pw@127.0.0.1:1")
@@ -184,7 +187,8 @@ func TestB58NoCredentialsAreSent(t *testing.T) {
 	}
 }
 
-func TestB59FetchURLIsCutAt8000Characters(t *testing.T) {
+// B-59.
+func TestFetchURLIsCutAt8000Characters(t *testing.T) {
 	for name, body := range map[string]string{"wide": strings.Repeat("日", 100_000), "one more": strings.Repeat("é", 8001), "controls": strings.Repeat("\x01", 100_000) + "x"} {
 		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -202,7 +206,8 @@ func TestB59FetchURLIsCutAt8000Characters(t *testing.T) {
 	}
 }
 
-func TestN42MaxBytes(t *testing.T) {
+// N-42.
+func TestMaxBytes(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = w.Write([]byte(strings.Repeat("x", 300_000)))
@@ -216,7 +221,8 @@ func TestN42MaxBytes(t *testing.T) {
 	}
 }
 
-func TestN43WhatComesBackIsCutAt2000Lines(t *testing.T) {
+// N-43.
+func TestWhatComesBackIsCutAt2000Lines(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = w.Write([]byte(strings.Repeat("x\n", 9000)))

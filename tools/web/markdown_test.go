@@ -49,7 +49,8 @@ func fixture(t testing.TB, name string) string {
 }
 
 // N-40: headings, lists, code blocks, tables and links are kept.
-func TestN40APageBecomesMarkdown(t *testing.T) {
+// N-40.
+func TestAPageBecomesMarkdown(t *testing.T) {
 	got := markdown(fixture(t, "page.html"), at(t, "https://example.org/docs/install"))
 	golden(t, "page.md", got)
 	for _, never := range []string{"never shown", "Home", "ignore", "and this", "javascript:", "secret", "\u200b", "\u202e", "logo.png", "color:red"} {
@@ -59,7 +60,8 @@ func TestN40APageBecomesMarkdown(t *testing.T) {
 	}
 }
 
-func TestN41ImagesAreTheirWords(t *testing.T) {
+// N-41.
+func TestImagesAreTheirWords(t *testing.T) {
 	for src, want := range map[string]string{
 		`<img src=x alt="a cat">`:                       "[Image: a cat]",
 		`<img alt="no source">`:                         "[Image: no source]",

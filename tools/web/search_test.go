@@ -47,7 +47,8 @@ func searching(p Provider, f *fake) Config {
 	return c
 }
 
-func TestB60N37DuckDuckGoIsAskedWithoutAKey(t *testing.T) {
+// B-60, N-37.
+func TestDuckDuckGoIsAskedWithoutAKey(t *testing.T) {
 	for p, file := range map[Provider]string{"": "ddg_html.html", DDGLite: "ddg_lite.html"} {
 		f := provide(t, http.StatusOK, fixture(t, file))
 		text := call(t, registry(t, searching(p, f)), "web_search", `{"query":"a b&c"}`)
@@ -61,7 +62,8 @@ func TestB60N37DuckDuckGoIsAskedWithoutAKey(t *testing.T) {
 }
 
 // B-61, N-39: title, address and snippet of each, in this form.
-func TestB61N39FifteenResultsGiveEight(t *testing.T) {
+// B-61, N-39.
+func TestFifteenResultsGiveEight(t *testing.T) {
 	var want strings.Builder
 	for i := 1; i <= 8; i++ {
 		if i > 1 {
@@ -78,7 +80,8 @@ func TestB61N39FifteenResultsGiveEight(t *testing.T) {
 }
 
 // B-62: selectors, and not the plain string operations of the older document.
-func TestB63ARenamedContainerStillGivesResults(t *testing.T) {
+// B-63.
+func TestARenamedContainerStillGivesResults(t *testing.T) {
 	for p, file := range map[Provider]string{DDGHTML: "ddg_html_renamed.html", DDGLite: "ddg_lite_renamed.html"} {
 		text := call(t, registry(t, searching(p, provide(t, http.StatusOK, fixture(t, file)))), "web_search", `{"query":"q"}`)
 		if strings.Count(text, "\n   https://site") != 8 || !strings.HasPrefix(text, "1. Title 1 & more\n   https://site1.example/page?id=1&x=y\n") || strings.Contains(text, "duckduckgo.com") {
@@ -94,7 +97,8 @@ func TestB63ARenamedContainerStillGivesResults(t *testing.T) {
 	}
 }
 
-func TestN38MaxResults(t *testing.T) {
+// N-38.
+func TestMaxResults(t *testing.T) {
 	var many []map[string]string
 	for i := range 50 {
 		many = append(many, map[string]string{"title": fmt.Sprint("t", i), "url": fmt.Sprintf("https://x.example/%d", i), "content": "c"})
@@ -166,7 +170,8 @@ func TestResultsAreTidy(t *testing.T) {
 	}
 }
 
-func TestQ14TavilySearches(t *testing.T) {
+// Q-14.
+func TestTavilySearches(t *testing.T) {
 	f := provide(t, http.StatusOK, `{"results":[{"title":"T","url":"https://x.example/","content":"C"}]}`)
 	text := call(t, registry(t, searching(ByKey, f)), "web_search", `{"query":"q","max_results":5}`)
 	if text != "1. T\n   https://x.example/\n   C" {
@@ -178,7 +183,8 @@ func TestQ14TavilySearches(t *testing.T) {
 	}
 }
 
-func TestQ15TavilyAnswers(t *testing.T) {
+// Q-15.
+func TestTavilyAnswers(t *testing.T) {
 	f := provide(t, http.StatusOK, `{"answer":"It is\u202e 42.","results":[{"title":"T","url":"https://x.example/","content":"C"}]}`)
 	if text := call(t, registry(t, searching(ByKey, f)), "web_search_answer", `{"query":"q"}`); text != "It is 42.\n\nSources:\n\n1. T\n   https://x.example/\n   C" {
 		t.Error(text)
@@ -192,7 +198,8 @@ func TestQ15TavilyAnswers(t *testing.T) {
 	}
 }
 
-func TestQ16TavilyExtracts(t *testing.T) {
+// Q-16.
+func TestTavilyExtracts(t *testing.T) {
 	long, err := json.Marshal(strings.Repeat("é\n", 60_000))
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +225,8 @@ func TestQ16TavilyExtracts(t *testing.T) {
 }
 
 // The tools of Tavily exist only with its key, whoever searches.
-func TestQ15Q16TheKeyMakesTheTools(t *testing.T) {
+// Q-15, Q-16.
+func TestTheKeyMakesTheTools(t *testing.T) {
 	for key, want := range map[string]string{"": "fetch_url web_fetch web_search", "k": "fetch_url web_extract web_fetch web_search web_search_answer"} {
 		var c Config
 		c.Tavily.Key = "k"

@@ -17,7 +17,8 @@ import (
 )
 
 // N-58: the example is built and works as a plugin.
-func TestN58TheExampleIsAPlugin(t *testing.T) {
+// N-58.
+func TestTheExampleIsAPlugin(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bash_tool")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
