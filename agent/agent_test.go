@@ -282,7 +282,7 @@ func (w *world) start() {
 	w.t.Helper()
 	w.runs++
 	owner := fmt.Sprint("bot/", w.runs)
-	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"alice"}}})
+	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"alice"}}}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

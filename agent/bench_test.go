@@ -22,7 +22,7 @@ func BenchmarkDispatch(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"alice"}}})
+	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"alice"}}}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 	log := slog.New(slog.DiscardHandler)
 	reg, err := tools.NewRegistry(time.Now, &instant{})
 	check(err)
-	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"alice"}}})
+	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"alice"}}}})
 	check(err)
 	redactor := redact.New("a secret of the configuration")
 	e := &engine{db: db}

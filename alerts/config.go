@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/adapters/chat/network"
 	"countersign/alerts/hook"
 	"countersign/alerts/notice"
 	"countersign/internal/redact"
@@ -68,8 +69,6 @@ const (
 	defaultThreads = 10
 	maxThreads     = 60
 )
-
-var channelForm = regexp.MustCompile(`^(web|slack:[A-Z][A-Z0-9]*:[A-Z][A-Z0-9]*|discord:[0-9]+:[0-9]+)$`)
 
 // Check says what is wrong with the configuration, all of it, a sentence each.
 // target reports whether a target exists; nil knows them all.
@@ -203,9 +202,9 @@ func (c Config) compile() (*router, error) {
 func checkPlace(where string, p Place, bad func(string, ...any)) {
 	switch {
 	case p.Channel == "":
-		bad("%s.channel is missing; write slack:<team id>:<channel id>, discord:<server id>:<channel id> or web", where)
-	case !channelForm.MatchString(p.Channel):
-		bad("%s.channel: %q is no channel; write slack:<team id>:<channel id>, discord:<server id>:<channel id> or web", where, p.Channel)
+		bad("%s.channel is missing; write one like %s", where, network.Or(network.All(), network.Network.Example))
+	case !network.IsChannel(p.Channel):
+		bad("%s.channel: %q is no channel; write one like %s", where, p.Channel, network.Or(network.All(), network.Network.Example))
 	}
 }
 

@@ -399,7 +399,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 
 // newWebhooks makes the sender of webhooks, whose secrets stand in the environment.
 func (b *Bot) newWebhooks() (*webhooks.Sender, error) {
-	c := webhooks.Config{DB: b.db, Origin: b.file.Web.Origin, Log: b.log.With("part", "webhooks"), Now: time.Now}
+	c := webhooks.Config{DB: b.db, Link: networks.Link(b.file.Web.Origin), Log: b.log.With("part", "webhooks"), Now: time.Now}
 	for _, h := range b.file.Programs.Webhooks {
 		secret := func() redact.Secret { return redact.Secret(b.secret(h.SecretEnv)) }
 		if secret() == "" {

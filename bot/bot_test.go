@@ -37,7 +37,7 @@ func settings(t *testing.T) (config.Env, config.File) {
 	local := f.Targets["local"]
 	local.Tmux, local.Approvers = &off, []string{"oncall"}
 	f.Targets = map[string]config.TargetConfig{"local": local}
-	f.Groups = map[string]policy.Group{"oncall": {Web: []string{"alice", "bob"}}}
+	f.Groups = map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"alice", "bob"}}}}
 	return config.Env{DataDir: filepath.Join(t.TempDir(), "data"), Instance: "ops", LogLevel: "error", LogFormat: "text", Listen: "127.0.0.1:0"}, f
 }
 

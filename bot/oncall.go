@@ -8,6 +8,7 @@ import (
 	"countersign/approvals/oncall"
 	"countersign/approvals/policy"
 	"countersign/bot/handover"
+	"countersign/bot/networks"
 	"countersign/config"
 	"countersign/config/rules"
 	"countersign/store"
@@ -41,7 +42,7 @@ func (b *Bot) enforce(ctx context.Context, r *rules.Rules) (old *rules.Rules, er
 // newHandover makes what tells the next on call what they take over.
 func (b *Bot) newHandover() handover.Desk {
 	c := handover.Config{
-		DB: b.db, Card: b.gate.Card, OnCall: b.onCall.OnCall, Opener: b.networks.Opener, Origin: b.file.Web.Origin, Redact: b.redactor.Redact,
+		DB: b.db, Card: b.gate.Card, OnCall: b.onCall.OnCall, Opener: b.networks.Opener, Link: networks.Link(b.file.Web.Origin), Redact: b.redactor.Redact,
 		Shifts:  func() []policy.Reference { return policy.References(b.rules.Load().File.Handover.Shifts) },
 		Channel: func() string { return b.rules.Load().File.Handover.Channel },
 		Log:     b.log.With("part", "handover"), Now: time.Now,

@@ -125,8 +125,8 @@ func (b *Bot) front(ctx context.Context, base string, s Serving) (mux *http.Serv
 	for path, h := range b.chores.Handlers {
 		mux.Handle(path, h)
 	}
-	if events := b.networks.Events(); events != nil {
-		mux.Handle("/slack/", events)
+	for path, events := range b.networks.Events() {
+		mux.Handle(path, events)
 	}
 	api := b.web.Handler()
 	mux.Handle(mcpserver.Path, mcpserver.Handler(mcpserver.HTTPOptions{API: api, Version: b.version, Metadata: b.web.Metadata}))

@@ -5,6 +5,7 @@ import (
 
 	"countersign/approvals/tickets"
 	"countersign/bot/comments"
+	"countersign/bot/networks"
 	"countersign/config"
 )
 
@@ -18,7 +19,7 @@ func (b *Bot) newTickets(now func() time.Time) (err error) {
 		return config.Errorf("tickets: %v", err)
 	}
 	b.comments = comments.New(comments.Config{
-		DB: b.db, Book: b.tickets, Command: b.commandOf, Redact: b.redactor.RedactCommand, Origin: b.file.Web.Origin, Log: b.log.With("part", "comments"), Now: now,
+		DB: b.db, Book: b.tickets, Command: b.commandOf, Redact: b.redactor.RedactCommand, Link: networks.Link(b.file.Web.Origin), Log: b.log.With("part", "comments"), Now: now,
 	})
 	return nil
 }

@@ -29,8 +29,8 @@ type WitnessConfig struct {
 
 func defaultAudit() AuditConfig { return AuditConfig{At: "09:00", Zone: "UTC"} }
 
-func (c AuditConfig) check(path string) error {
-	if c.Summary != "" && !strings.HasPrefix(c.Summary, "slack:") && !strings.HasPrefix(c.Summary, "web:") {
+func (c AuditConfig) check(path string, has func(scheme string) bool) error {
+	if scheme, _, ok := strings.Cut(c.Summary, ":"); c.Summary != "" && (!ok || !has(scheme)) {
 		return Errorf("%s: audit.summary is %q, which is no thread; use one such as slack:T1:C1:1700000000.0001", path, c.Summary)
 	}
 	for _, w := range c.Witnesses {

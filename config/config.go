@@ -6,6 +6,8 @@ package config
 import (
 	"fmt"
 	"strings"
+
+	"countersign/adapters/chat/network"
 )
 
 // Error is an error of usage or configuration: exit status 2. It is one sentence for the
@@ -22,7 +24,7 @@ func Errorf(format string, a ...any) error { return &Error{sentence: fmt.Sprintf
 
 // pages are the documents about the keys of the file that have one.
 var pages = map[string]string{
-	"agent": "policy-order", "alerts": "alerts", "audit": "audit", "caps": "cost", "channels": "policy-order", "discord": "discord", "groups": "sign-in",
+	"agent": "policy-order", "alerts": "alerts", "audit": "audit", "caps": "cost", "channels": "policy-order", "groups": "sign-in",
 	"mcp": "plugins", "metrics": "metrics", "policy": "policy-rules", "prices": "cost", "risk": "gate", "roles": "own-roles", "sub_agents": "own-roles",
 	"targets": "targets", "tmux": "terminals", "tools": "plugins", "web": "sign-in", "workflows": "workflow-file",
 }
@@ -36,6 +38,9 @@ func (e *Error) Page() string {
 	}
 	if page := pages[key]; page != "" || e.file == "" {
 		return page
+	}
+	if network.Of(key).Token != "" {
+		return key
 	}
 	return "configuration"
 }

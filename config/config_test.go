@@ -38,7 +38,7 @@ func TestTheExampleFileNamesEveryKeyAndLoads(t *testing.T) {
 	elsewhere := map[string]bool{ // keys of targets and networks that this version does not have yet
 		"host": true, "user": true, "container": true, "rules": true, "discord": true, "discord_roles": true,
 	}
-	for _, k := range knownKeys() {
+	for _, k := range Defaults().knownKeys() {
 		if !elsewhere[k] && !strings.Contains(string(raw), k+":") {
 			t.Errorf("%s does not document %q", path, k)
 		}
@@ -48,6 +48,19 @@ func TestTheExampleFileNamesEveryKeyAndLoads(t *testing.T) {
 func TestConfigurationErrorsAreOneSentence(t *testing.T) {
 	for _, tc := range []struct{ rule, text, want string }{
 		{"an unknown key names the nearest", "agnet: {name: x}", `line 1: unknown key "agnet"; did you mean "agent"?`},
+		{"a network that isn't there", "groups:\n  oncall:\n    slak: [U1]", `line 3: unknown key "slak"; did you mean "slack"?`},
+		{"a network that isn't there, of a person", "people: {ann: {file: [ann]}}", `line 1: unknown key "file"`},
+		{"groups of another network's name", "groups: {oncall: {slack_groups: [S1]}}", `line 1: unknown key "slack_groups"`},
+		{"a key of another section", "groups: {oncall: {agent: [x]}}", `line 1: unknown key "agent"; it is a key of another section`},
+		{"a workspace that isn't there", "slack: [{}, {name: labs}]\ngroups: {oncall: {slack.lab: [U1]}}", `line 2: unknown key "slack.lab"; did you mean "slack.labs"?`},
+		{"an unknown key of a workspace", "slack:\n  - {}\n  - {name: labs, url: x}", `line 3: unknown key "url"`},
+		{"a workspace without a name", "slack: [{name: acme}, {}]", "slack[1] has no name"},
+		{"two workspaces of one name", "slack: [{name: acme}, {name: acme}]", "two workspaces of slack are called acme"},
+		{"a workspace whose variables would be those of files", "slack: [{}, {name: file}]", `slack[1].name is "file"`},
+		{"a workspace whose name has a separator of stored rows", "slack: [{}, {name: labs-deaf}]", `slack[1].name is "labs-deaf"`},
+		{"a workspace whose name can't be in a variable", "slack: [{}, {name: the_labs}]", `slack[1].name is "the_labs"`},
+		{"a channel of a workspace that isn't there", "slack: {name: acme}\nchannels: [{platform: slack.acme, id: C1}]", `channels[0] has platform "slack.acme"; use slack or discord`},
+		{"alerts to a workspace that isn't there", "alerts: {default: {channel: 'slack.labs:T1:C1'}}", "slack.labs:T1:C1"},
 		{"a wrong type names the line", "tmux:\n  max_panes: many", "line 2"},
 		{"an unknown target", "agent: {name: x, target: db}", `agent.target is "db"`},
 		{"an unknown kind", "targets: {local: {kind: vm}}", `kind "vm"`},
@@ -74,12 +87,15 @@ func TestTheAuditConfigurationIsChecked(t *testing.T) {
 	}{
 		{defaultAudit(), ""},
 		{AuditConfig{Summary: "slack:T1:C1:1.2", At: "23:59", Zone: "Europe/Vienna"}, ""},
+		{AuditConfig{Summary: "discord:1:2:3", At: "09:00", Zone: "UTC"}, ""},
+		{AuditConfig{Summary: "slack", At: "09:00", Zone: "UTC"}, `f.yaml: audit.summary is "slack", which is no thread`},
+		{AuditConfig{Summary: "irc:x", At: "09:00", Zone: "UTC"}, `f.yaml: audit.summary is "irc:x", which is no thread`},
 		{AuditConfig{Summary: "#general", At: "09:00", Zone: "UTC"}, `f.yaml: audit.summary is "#general", which is no thread`},
 		{AuditConfig{Summary: "web:1", At: "9 am", Zone: "UTC"}, `f.yaml: audit.at is "9 am"; use hours and minutes`},
 		{AuditConfig{Summary: "", At: "09:00", Zone: "Mars/Olympus"}, `f.yaml: audit.zone is "Mars/Olympus"`},
 	} {
 		got := ""
-		if err := tc.c.check("f.yaml"); err != nil {
+		if err := tc.c.check("f.yaml", Defaults().Has); err != nil {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, tc.want) || (got == "") != (tc.want == "") {
@@ -294,6 +310,72 @@ func TestWhatAnAddressNamesInTheOpenIsNoSecret(t *testing.T) {
 		}
 		if got := addressSecrets(address, false); !slices.Equal(got, want) {
 			t.Errorf("%s: %q", address, got)
+		}
+	}
+}
+
+func TestWorkspacesAreRows(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f.yaml")
+	const text = `
+slack: [{name: acme}, {name: labs}, {name: thelabs}]
+groups: {oncall: {slack: [U1], slack.labs: [U2], slack.thelabs_usergroups: [S1]}}
+channels: [{platform: slack, id: C1, mode: readonly}, {platform: slack.labs, id: C1, mode: review}]
+audit: {summary: "slack.labs:T1:C1:1.2"}
+alerts: {default: {channel: "slack.labs:T1:C1"}}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schemes []string
+	for _, n := range f.Networks() {
+		schemes = append(schemes, n.Scheme)
+	}
+	if !slices.Equal(schemes, []string{"web", "slack", "slack.labs", "slack.thelabs", "discord"}) {
+		t.Error(schemes)
+	}
+	g := f.Groups["oncall"]
+	if !slices.Equal(g.People["slack"], []string{"U1"}) || !slices.Equal(g.People["slack.labs"], []string{"U2"}) || !slices.Equal(g.Groups["slack.thelabs"], []string{"S1"}) {
+		t.Errorf("%+v", g)
+	}
+	if a, _ := f.Channel("slack", "C1"); a.Mode != "readonly" {
+		t.Errorf("%+v", a)
+	}
+	if b, _ := f.Channel("slack.labs", "C1"); b.Mode != "review" {
+		t.Errorf("%+v", b)
+	}
+
+	// The first has the variables that a single one has, and each secret can come from a file.
+	secret := filepath.Join(dir, "token")
+	if err := os.WriteFile(secret, []byte("xoxb-labs\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SLACK_BOT_TOKEN_LABS", "")
+	t.Setenv("SLACK_BOT_TOKEN_LABS_FILE", secret)
+	t.Setenv("SLACK_APP_TOKEN_THELABS", "xapp-alone")
+	if err := f.ReadSecrets(); err != nil {
+		t.Fatal(err)
+	}
+	e := Env{SlackBotToken: "xoxb-first"}
+	if e.Value("SLACK_BOT_TOKEN") != "xoxb-first" || e.Value("SLACK_BOT_TOKEN_LABS") != "xoxb-labs" {
+		t.Error(e.Value("SLACK_BOT_TOKEN"), e.Value("SLACK_BOT_TOKEN_LABS"))
+	}
+	if !slices.Contains(e.Secrets(f), "xoxb-labs") || !slices.Contains(e.Places(f), secret) {
+		t.Error("the token of a second workspace is no secret")
+	}
+	if err := e.CheckNetworks(f); err == nil || !strings.Contains(err.Error(), "is set without SLACK_BOT_TOKEN_THELABS") {
+		t.Error(err)
+	}
+	for _, one := range []string{"slack: {name: acme}\n", "slack: {}\n", "slack:\n", "slack: []\n"} {
+		if err := os.WriteFile(path, []byte(one), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := ReadFile(path); err != nil || len(f.Networks()) != 3 {
+			t.Errorf("%s: %v %v", one, f.Networks(), err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 
+	"countersign/adapters/chat/network"
 	"countersign/internal/redact"
 )
 
@@ -47,9 +48,14 @@ type Env struct {
 
 // SecretNames are the variables of Env that NAME_FILE works for; see
 // [File.variables] for those that the configuration names.
-var SecretNames = []string{
-	"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET", "DISCORD_BOT_TOKEN", "OPENAI_API_KEY", "TAVILY_API_KEY",
-	"COUNTERSIGN_MODEL_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS", oidcSecretName, StoreName,
+var SecretNames = append(networkSecrets(network.All()), "OPENAI_API_KEY", "TAVILY_API_KEY",
+	"COUNTERSIGN_MODEL_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS", oidcSecretName, StoreName)
+
+func networkSecrets(of []network.Network) (out []string) {
+	for _, n := range of {
+		out = append(out, n.Secrets()...)
+	}
+	return out
 }
 
 // oidcSecretName is the variable of the secret that web.oidc.client_id has.
@@ -90,6 +96,20 @@ type Stray struct {
 	Name string
 	Near string // the name that may have been meant, or ""
 }
+
+// Value returns a variable of the environment: what was read at the start, for those that Env has.
+func (e Env) Value(name string) string {
+	for field, v := range reflect.ValueOf(e).Fields() {
+		if field.Tag.Get("envconfig") == name {
+			return v.String()
+		}
+	}
+	value, _ := LookupSecret(name)
+	return value
+}
+
+// Opens reports whether the environment has the token of a network.
+func (e Env) Opens(n network.Network) bool { return n.Token != "" && e.Value(n.Token) != "" }
 
 // Strays are the variables of an environment (as in [os.Environ]) whose names begin as the bot's
 // own do, and that neither the bot nor the configuration reads. What Kubernetes sets for a service
@@ -181,10 +201,12 @@ func (e Env) Shared() bool { return e.Store != "" }
 
 // CheckNetworks refuses tokens without what they need beside them.
 func (e Env) CheckNetworks(f File) error {
-	switch {
-	case e.SlackBotToken == "" && (e.SlackAppToken != "" || e.SlackSigningSecret != ""):
-		return Errorf("SLACK_APP_TOKEN or SLACK_SIGNING_SECRET is set without SLACK_BOT_TOKEN; set that too, or unset them")
-	case e.DiscordBotToken != "" && len(f.Discord.Guilds) == 0:
+	for _, n := range f.Networks() {
+		if !e.Opens(n) && slices.ContainsFunc(n.Beside, func(name string) bool { return e.Value(name) != "" }) {
+			return Errorf("%s is set without %s; set that too, or unset them", strings.Join(n.Beside, " or "), n.Token)
+		}
+	}
+	if e.DiscordBotToken != "" && len(f.Discord.Guilds) == 0 {
 		return Errorf("DISCORD_BOT_TOKEN is set, and the configuration names no server; add discord: {guilds: [ID]} (in Discord: right-click " +
 			"the server, Copy Server ID)")
 	}

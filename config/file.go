@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"countersign/adapters/chat/network"
 	"countersign/agent/role"
 	"countersign/agent/spend"
 	"countersign/alerts"
@@ -45,9 +46,9 @@ func (f File) variables() []string {
 	return slices.Compact(out)
 }
 
-// secretVariables are the variables with the secrets of alerts, of webhooks, of the stream, of who is on call and of tickets.
+// secretVariables are the variables with the secrets of networks, of alerts, of webhooks, of the stream, of who is on call and of tickets.
 func (f File) secretVariables() []string {
-	var out []string
+	out := networkSecrets(f.Networks())
 	for _, h := range f.Alerts.Hooks {
 		out = append(out, h.SecretEnv)
 	}
@@ -88,6 +89,7 @@ type File struct {
 	Web      WebConfig               `yaml:"web"`
 	Signer   SignerConfig            `yaml:"signer,omitempty"`
 	Metrics  MetricsConfig           `yaml:"metrics"`
+	Slack    Workspaces              `yaml:"slack,omitempty"`
 	Discord  DiscordConfig           `yaml:"discord"`
 	// Internet is about what the bot itself may fetch.
 	Internet InternetConfig `yaml:"internet"`
@@ -274,7 +276,10 @@ func readFile(path string) (File, error) {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return f, ExplainYAML(path, err, knownKeys())
+		return f, ExplainYAML(path, err, f.knownKeys())
+	}
+	if err := f.checkNetworks(b); err != nil {
+		return f, ExplainYAML(path, err, f.knownKeys())
 	}
 	return f, f.check(path)
 }
@@ -289,6 +294,9 @@ func (f File) check(path string) error {
 	if _, err := approvals.ParseReads(f.Policy.Reads); err != nil {
 		return Errorf("%s: policy.reads: %v", path, err)
 	}
+	if err := f.Slack.check(path); err != nil {
+		return err
+	}
 	if err := f.checkChannels(path); err != nil {
 		return err
 	}
@@ -297,6 +305,9 @@ func (f File) check(path string) error {
 	}
 	if err := f.Alerts.Check(func(name string) bool { _, ok := f.Targets[name]; return ok }); err != nil {
 		return Errorf("%s: alerts: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if err := f.checkAlerts(path); err != nil {
+		return err
 	}
 	if err := f.Web.check(path, f.Groups); err != nil {
 		return err
@@ -307,7 +318,7 @@ func (f File) check(path string) error {
 	if err := f.checkPasskeys(path); err != nil {
 		return err
 	}
-	if err := f.Audit.check(path); err != nil {
+	if err := f.Audit.check(path, f.Has); err != nil {
 		return err
 	}
 	if err := f.Programs.check(path); err != nil {
@@ -319,7 +330,7 @@ func (f File) check(path string) error {
 	if err := f.checkOnCall(path); err != nil {
 		return err
 	}
-	if err := f.Handover.check(path); err != nil {
+	if err := f.Handover.check(path, f.Has); err != nil {
 		return err
 	}
 	if err := f.checkTickets(path); err != nil {
@@ -376,8 +387,8 @@ func (f File) checkChannels(path string) error {
 	for i, c := range f.Channels {
 		at := fmt.Sprintf("%s: channels[%d]", path, i)
 		switch {
-		case c.Platform != "slack" && c.Platform != "discord":
-			return Errorf("%s has platform %q; use slack or discord", at, c.Platform)
+		case !f.Has(c.Platform) || network.Of(c.Platform).Platform() == "":
+			return Errorf("%s has platform %q; use %s", at, c.Platform, network.Or(f.Networks(), network.Network.Platform))
 		case c.ID == "":
 			return Errorf("%s has no id; copy the channel's id from its details", at)
 		case seen[c.Platform+"/"+c.ID]:
@@ -441,9 +452,45 @@ func ExplainYAML(path string, err error, known []string) error {
 	return Errorf("%s: %s", path, strings.ReplaceAll(msg, "\n", " "))
 }
 
+// Networks are those that there may be, each workspace by itself.
+func (f File) Networks() (out []network.Network) {
+	for _, n := range network.All() {
+		out = append(out, n)
+		if n.Kind == network.Slack && len(f.Slack) > 0 {
+			for _, w := range f.Slack[1:] {
+				out = append(out, network.Of(n.Kind+"."+w.Name))
+			}
+		}
+	}
+	return out
+}
+
+// Has reports whether a network is one of them.
+func (f File) Has(scheme string) bool {
+	return slices.ContainsFunc(f.Networks(), func(n network.Network) bool { return n.Scheme == scheme })
+}
+
+// checkNetworks refuses keys of groups and people whose network isn't there. The text has been decoded, so it is
+// YAML.
+func (f File) checkNetworks(text []byte) error {
+	var raw struct{ Groups, People yaml.Node }
+	if err := yaml.Unmarshal(text, &raw); err != nil {
+		return err
+	}
+	for _, n := range slices.Concat(raw.Groups.Content, raw.People.Content) { // names and groups by turns
+		if err := policy.CheckKeys(n, f.Has); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // knownKeys lists every key of the file's shape.
-func knownKeys() []string {
+func (f File) knownKeys() []string {
 	seen := map[string]bool{}
+	for _, n := range f.Networks() {
+		seen[n.Scheme], seen[n.GroupsKey()] = true, true
+	}
 	var walk func(t reflect.Type)
 	walk = func(t reflect.Type) {
 		switch t.Kind() {

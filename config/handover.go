@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 
+	"countersign/adapters/chat/network"
 	"countersign/approvals/policy"
 )
 
@@ -12,14 +13,14 @@ type HandoverConfig struct {
 	Shifts  policy.Groups `yaml:"shifts,omitempty"`
 }
 
-func (h HandoverConfig) check(path string) error {
+func (h HandoverConfig) check(path string, has func(scheme string) bool) error {
 	refs := policy.References(h.Shifts)
 	scheme, _, _ := strings.Cut(h.Channel, ":")
 	switch {
 	case len(refs) != len(h.Shifts):
 		return Errorf("%s: handover.shifts takes who is on call, as in {oncall: pagerduty, schedule: PI7DH85, level: 1}", path)
-	case len(refs) > 0 && scheme != "web" && scheme != "slack" && scheme != "discord":
-		return Errorf("%s: handover.channel is %q; use web, or a channel like slack:T0123:C0456 or discord:123:456", path, h.Channel)
+	case len(refs) > 0 && !has(scheme):
+		return Errorf("%s: handover.channel is %q; use a channel like %s", path, h.Channel, network.Or(network.All(), network.Network.Example))
 	}
 	return nil
 }

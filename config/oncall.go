@@ -129,7 +129,7 @@ func (f File) checkOnCall(path string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.People)) {
 		p := f.People[name]
-		if len(p.SlackUsergroups)+len(p.DiscordRoles)+len(p.WebGroups) > 0 {
+		if len(p.Groups) > 0 {
 			return Errorf("%s: people.%s names a group; write the ids of one person (slack, discord, web)", path, name)
 		}
 	}

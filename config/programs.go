@@ -3,6 +3,8 @@ package config
 import (
 	"net/url"
 	"strings"
+
+	"countersign/adapters/chat/network"
 )
 
 // ProgramsConfig is about programs that ask.
@@ -37,7 +39,7 @@ type WebhookConfig struct {
 
 func (p ProgramsConfig) check(path string) error {
 	if p.Channel != "web" && strings.Count(p.Channel, ":") != 2 {
-		return Errorf("%s: programs.channel is %q; use web, or a channel like slack:T0123:C0456 or discord:SERVER:CHANNEL", path, p.Channel)
+		return Errorf("%s: programs.channel is %q; use a channel like %s", path, p.Channel, network.Or(network.All(), network.Network.Example))
 	}
 	if p.Open < 0 || p.PerHour < 0 {
 		return Errorf("%s: programs.open and programs.per_hour are numbers of requests; use 0 for any number", path)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/adapters/chat/network"
 	"countersign/approvals/policy"
 	"countersign/console/spelling"
 )
@@ -117,7 +118,7 @@ func (f File) WebNames() []string {
 	var out []string
 	for _, groups := range []map[string]policy.Group{f.Groups, f.People} {
 		for _, g := range slices.Sorted(maps.Keys(groups)) {
-			out = append(out, groups[g].Web...)
+			out = append(out, groups[g].People[network.Web]...)
 		}
 	}
 	return out
@@ -137,16 +138,15 @@ func (f File) checkNames(path string) error {
 // cleanNames brings the console's names of groups to the form that sign-ins have. key is their section.
 func cleanNames(path, key string, groups map[string]policy.Group) error {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		g := groups[name]
-		if g.Web == nil {
+		people := groups[name].People
+		if people[network.Web] == nil {
 			continue
 		}
-		clean, err := spelling.Distinct(g.Web)
+		clean, err := spelling.Distinct(people[network.Web])
 		if err != nil {
 			return Errorf("%s: %s.%s.web: %v", path, key, name, err)
 		}
-		g.Web = clean
-		groups[name] = g
+		people[network.Web] = clean
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package discord
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/bwmarrin/discordgo"
 
+	"countersign/adapters/chat/network"
 	"countersign/adapters/discord/gateway"
 	"countersign/internal/redact"
 )
@@ -27,51 +27,46 @@ type DoctorConfig struct {
 	Transport http.RoundTripper
 }
 
-// Result is how a check ended.
-type Result int
+// The words of a check.
+type (
+	// Result is how it ended.
+	Result = network.Result
+	// Outcome is what it found.
+	Outcome = network.Outcome
+	// Check is one.
+	Check = network.Check
+)
 
 // The results.
 const (
-	Passed  Result = iota
-	Noted          // works, and somebody should know something
-	Failed         // a precondition does not hold
-	Skipped        // cannot be looked at; the text says why, and how to look
+	Passed  = network.Passed
+	Noted   = network.Noted
+	Failed  = network.Failed
+	Skipped = network.Skipped
 )
-
-// Outcome is what a check found: one sentence without secrets.
-type Outcome struct {
-	Result Result
-	Text   string
-}
-
-// Check is one named thing to look at. Run does it; it ends with its context.
-type Check struct {
-	Name string
-	Run  func(context.Context) Outcome
-}
 
 // Doctor lists the checks of a Discord installation. They build on each other: run
 // them in order, one at a time. Nothing is posted or changed, and no session is
 // started, so that the bot may be running.
 func Doctor(cfg DoctorConfig) []Check {
 	d := &doctor{cfg: cfg, guilds: map[string]*guildFacts{}}
-	list := []Check{{"discord token", d.token}, {"discord app", d.application}, {"discord intents", d.intents}, {"discord sessions", d.sessions}}
+	list := []Check{{Name: "discord token", Run: d.token}, {Name: "discord app", Run: d.application}, {Name: "discord intents", Run: d.intents}, {Name: "discord sessions", Run: d.sessions}}
 	if len(cfg.Guilds) == 0 {
-		list = append(list, Check{"discord servers", func(context.Context) Outcome {
+		list = append(list, Check{Name: "discord servers", Run: func(context.Context) Outcome {
 			return failed("no server is allowed, so the bot answers nobody; list the ids of the servers in which it may work")
 		}})
 	}
 	for _, id := range cfg.Guilds {
-		list = append(list, Check{"discord server " + bare(id), func(ctx context.Context) Outcome { return d.guild(ctx, id) }})
+		list = append(list, Check{Name: "discord server " + bare(id), Run: func(ctx context.Context) Outcome { return d.guild(ctx, id) }})
 	}
 	for _, id := range cfg.Channels {
-		list = append(list, Check{"discord channel " + bare(id), func(ctx context.Context) Outcome { return d.channel(ctx, id) }})
+		list = append(list, Check{Name: "discord channel " + bare(id), Run: func(ctx context.Context) Outcome { return d.channel(ctx, id) }})
 	}
 	for _, id := range cfg.Roles {
-		list = append(list, Check{"discord role " + bare(id), func(context.Context) Outcome { return d.role(id) }})
+		list = append(list, Check{Name: "discord role " + bare(id), Run: func(context.Context) Outcome { return d.role(id) }})
 	}
 	for _, id := range cfg.Approvers {
-		list = append(list, Check{"discord approver " + bare(id), func(ctx context.Context) Outcome { return d.approver(ctx, id) }})
+		list = append(list, Check{Name: "discord approver " + bare(id), Run: func(ctx context.Context) Outcome { return d.approver(ctx, id) }})
 	}
 	return list
 }
@@ -92,12 +87,10 @@ type guildFacts struct {
 	own   []string // the bot's roles
 }
 
-func passed(format string, a ...any) Outcome { return Outcome{Passed, fmt.Sprintf(format, a...)} }
-func noted(format string, a ...any) Outcome  { return Outcome{Noted, fmt.Sprintf(format, a...)} }
-func failed(format string, a ...any) Outcome { return Outcome{Failed, fmt.Sprintf(format, a...)} }
-func skipped(format string, a ...any) Outcome {
-	return Outcome{Skipped, fmt.Sprintf(format, a...)}
-}
+func passed(format string, a ...any) Outcome  { return Passed.Outcome(format, a...) }
+func noted(format string, a ...any) Outcome   { return Noted.Outcome(format, a...) }
+func failed(format string, a ...any) Outcome  { return Failed.Outcome(format, a...) }
+func skipped(format string, a ...any) Outcome { return Skipped.Outcome(format, a...) }
 
 // bare is an id for a check's name.
 func bare(id string) string {

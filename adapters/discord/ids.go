@@ -44,6 +44,15 @@ func parseThread(id chat.ThreadID) (thread, error) {
 	return thread{p[1], p[2], p[3]}, nil
 }
 
+// Link is the address of a thread, "" if it is none of Discord's.
+func Link(t chat.ThreadID) string {
+	th, err := parseThread(t)
+	if err != nil {
+		return ""
+	}
+	return "https://discord.com/channels/" + th.guild + "/" + th.channel
+}
+
 func userID(user string) chat.UserID { return chat.UserID(scheme + ":" + user) }
 
 // eventID identifies a message: a snowflake is unique on all of Discord.

@@ -53,7 +53,7 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 	}
 	me := a.self()
 	p := pressed{
-		thread:  thread{team: me.team, root: orElse(cb.Container.ThreadTs, cb.Message.ThreadTimestamp)},
+		thread:  thread{scheme: a.cfg.Scheme, team: me.team, root: orElse(cb.Container.ThreadTs, cb.Message.ThreadTimestamp)},
 		message: orElse(cb.Container.MessageTs, cb.Message.Timestamp), user: cb.User,
 	}
 	p.thread.channel = a.known(ctx, me.team, orElse(cb.Channel.ID, cb.Container.ChannelID), p.thread.root)
@@ -64,7 +64,7 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 		return
 	}
 	p.button = button
-	p.id = eventID(p.thread.team, p.thread.channel, p.message+"/"+cb.User.ID+"/"+orElse(act.ActionTs, cb.ActionTs))
+	p.id = p.thread.event(p.message + "/" + cb.User.ID + "/" + orElse(act.ActionTs, cb.ActionTs))
 	if verb == blockkit.VerbEdit {
 		a.openEditor(ctx, p, cb)
 		return
@@ -103,7 +103,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 	if a.stranger(p.user.TeamID, s) {
 		return chat.Answer{Notice: sayStrangerDoes}, nil
 	}
-	from := chat.User{ID: userID(me.team, p.user.ID), Name: s.name, Bot: s.bot, Outside: s.outside}
+	from := chat.User{ID: a.userID(me.team, p.user.ID), Name: s.name, Bot: s.bot, Outside: s.outside}
 	if from.Name == "" {
 		from.Name = orElse(p.user.Name, p.user.ID)
 	}
@@ -228,13 +228,13 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.Intera
 		return blockkit.FormError(sayFormDamaged)
 	}
 	me := a.self()
-	t := thread{me.team, p.Channel, p.Thread}
+	t := thread{a.cfg.Scheme, me.team, p.Channel, p.Thread}
 	if _, err := parseThread(t.id()); err != nil || !slackTS.MatchString(p.TS) {
 		return blockkit.FormError(sayFormDamaged)
 	}
 	sent := pressed{
 		thread: t, message: p.TS, user: cb.User, button: p.Button,
-		id: eventID(t.team, t.channel, p.TS+"/"+cb.User.ID+"/"+orElse(cb.TriggerID, cb.View.ID)), // a form that was refused is sent again
+		id: t.event(p.TS + "/" + cb.User.ID + "/" + orElse(cb.TriggerID, cb.View.ID)), // a form that was refused is sent again
 	}
 	failed := sayNotSent
 	if edits {

@@ -23,7 +23,7 @@ func (a *Adapter) inquiry(ctx context.Context, user, within, here string, id cha
 	me := a.self()
 	s := a.people.who(ctx, user)
 	q := chat.Inquiry{
-		ID: id, From: chat.User{ID: userID(me.team, user), Name: orElse(s.name, user), Bot: s.bot, Outside: s.outside},
+		ID: id, From: chat.User{ID: a.userID(me.team, user), Name: orElse(s.name, user), Bot: s.bot, Outside: s.outside},
 		Within: within, Here: here,
 	}
 	if !s.outside {
@@ -52,8 +52,8 @@ func (a *Adapter) onCommand(ctx context.Context, c slackapi.SlashCommand) {
 
 func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word string) (string, error) {
 	me := a.self()
-	channel := scheme + ":" + me.team + ":" + a.known(ctx, me.team, c.ChannelID, "") + ":"
-	id := chat.EventID(scheme + ":command:" + orElse(c.TriggerID, fmt.Sprint(a.now().UnixNano())))
+	channel := a.cfg.Scheme + ":" + me.team + ":" + a.known(ctx, me.team, c.ChannelID, "") + ":"
+	id := chat.EventID(a.cfg.Scheme + ":command:" + orElse(c.TriggerID, fmt.Sprint(a.now().UnixNano())))
 	if a.cfg.Desk == nil || word == "help" || word == "" {
 		return commandHelp, nil
 	}
@@ -77,7 +77,7 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 		return b.String(), nil
 	case "approvals":
 		// Everywhere, not just here: what waits for this person is what counts.
-		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, scheme+":"+me.team+":", channel, id))
+		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, a.cfg.Scheme+":"+me.team+":", channel, id))
 		if err != nil {
 			return "", err
 		}
@@ -177,7 +177,7 @@ func (a *Adapter) tell(ctx context.Context, c slackapi.SlashCommand, text string
 			}
 		}
 		if _, err := a.api.PostEphemeralContext(ctx, c.ChannelID, c.UserID, options(m)...); err != nil {
-			a.whisper(thread{channel: c.ChannelID}, c.UserID, blockkit.Plain(m.Blocks))
+			a.whisper(thread{scheme: a.cfg.Scheme, channel: c.ChannelID}, c.UserID, blockkit.Plain(m.Blocks))
 		}
 	}
 }
@@ -190,7 +190,7 @@ func (a *Adapter) publishHome(user string) {
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 	defer cancel()
 	me := a.self()
-	q := a.inquiry(ctx, user, scheme+":"+me.team+":", "", chat.EventID(scheme+":home:"+user)) // on this page, people are in no channel
+	q := a.inquiry(ctx, user, a.cfg.Scheme+":"+me.team+":", "", chat.EventID(a.cfg.Scheme+":home:"+user)) // on this page, people are in no channel
 	o, err := a.cfg.Desk.Overview(ctx, q)
 	if err != nil {
 		a.log.WarnContext(ctx, "the home page could not be made", "error", err)

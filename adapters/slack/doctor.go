@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	slackapi "github.com/slack-go/slack"
+
+	"countersign/adapters/chat/network"
 )
 
 // DoctorConfig is what [Doctor] and [Live] look at.
@@ -31,54 +33,50 @@ type DoctorConfig struct {
 	// name.
 	Approvers  []string
 	Usergroups []string
+	Transport  http.RoundTripper
 }
 
-// Result is how a check ended.
-type Result int
+// The words of a check.
+type (
+	// Result is how it ended.
+	Result = network.Result
+	// Outcome is what it found.
+	Outcome = network.Outcome
+	// Check is one.
+	Check = network.Check
+)
 
 // The results.
 const (
-	Passed  Result = iota
-	Noted          // works, and somebody should know something
-	Failed         // a precondition does not hold
-	Skipped        // cannot be looked at; the text says why, and how to look
+	Passed  = network.Passed
+	Noted   = network.Noted
+	Failed  = network.Failed
+	Skipped = network.Skipped
 )
-
-// Outcome is what a check found: one sentence without secrets.
-type Outcome struct {
-	Result Result
-	Text   string
-}
-
-// Check is one named thing to look at. Run does it; it ends with its context.
-type Check struct {
-	Name string
-	Run  func(context.Context) Outcome
-}
 
 // Doctor lists the checks of a Slack installation. They build on each other: run
 // them in order, one at a time. Nothing is posted or changed.
 func Doctor(cfg DoctorConfig) []Check {
 	d := newDoctor(cfg)
 	list := []Check{
-		{"slack tokens", d.tokens},
-		{"slack sign-in", d.signIn},
-		{"slack scopes", d.scopes},
+		{Name: "slack tokens", Run: d.tokens},
+		{Name: "slack sign-in", Run: d.signIn},
+		{Name: "slack scopes", Run: d.scopes},
 	}
 	if d.http() {
-		list = append(list, Check{"slack requests", d.requests})
+		list = append(list, Check{Name: "slack requests", Run: d.requests})
 	} else {
-		list = append(list, Check{"slack app token", d.appToken}, Check{"slack socket", d.socket})
+		list = append(list, Check{Name: "slack app token", Run: d.appToken}, Check{Name: "slack socket", Run: d.socket})
 	}
-	list = append(list, Check{"slack events", d.events})
+	list = append(list, Check{Name: "slack events", Run: d.events})
 	for _, id := range cfg.Channels {
-		list = append(list, Check{"slack channel " + safe(id), func(ctx context.Context) Outcome { return d.channel(ctx, id) }})
+		list = append(list, Check{Name: "slack channel " + safe(id), Run: func(ctx context.Context) Outcome { return d.channel(ctx, id) }})
 	}
 	for _, id := range cfg.Approvers {
-		list = append(list, Check{"slack approver " + safe(id), func(ctx context.Context) Outcome { return d.approver(ctx, id) }})
+		list = append(list, Check{Name: "slack approver " + safe(id), Run: func(ctx context.Context) Outcome { return d.approver(ctx, id) }})
 	}
 	for _, id := range cfg.Usergroups {
-		list = append(list, Check{"slack user group " + safe(id), func(ctx context.Context) Outcome { return d.usergroup(ctx, id) }})
+		list = append(list, Check{Name: "slack user group " + safe(id), Run: func(ctx context.Context) Outcome { return d.usergroup(ctx, id) }})
 	}
 	return list
 }
@@ -109,18 +107,16 @@ func newDoctor(cfg DoctorConfig) *doctor {
 		base = strings.TrimRight(cfg.APIURL, "/") + "/"
 	}
 	d.address = base
-	d.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(base), slackapi.OptionHTTPClient(&http.Client{}))
+	d.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(base), slackapi.OptionHTTPClient(&http.Client{Transport: cfg.Transport}))
 	return d
 }
 
 func (d *doctor) http() bool { return d.cfg.AppToken == "" && d.cfg.SigningSecret != "" }
 
-func passed(format string, a ...any) Outcome { return Outcome{Passed, fmt.Sprintf(format, a...)} }
-func noted(format string, a ...any) Outcome  { return Outcome{Noted, fmt.Sprintf(format, a...)} }
-func failed(format string, a ...any) Outcome { return Outcome{Failed, fmt.Sprintf(format, a...)} }
-func skipped(format string, a ...any) Outcome {
-	return Outcome{Skipped, fmt.Sprintf(format, a...)}
-}
+func passed(format string, a ...any) Outcome  { return Passed.Outcome(format, a...) }
+func noted(format string, a ...any) Outcome   { return Noted.Outcome(format, a...) }
+func failed(format string, a ...any) Outcome  { return Failed.Outcome(format, a...) }
+func skipped(format string, a ...any) Outcome { return Skipped.Outcome(format, a...) }
 
 // tokens looks at the form of the tokens alone: most mistakes show there, and a
 // token of the wrong kind is not sent anywhere.

@@ -83,7 +83,7 @@ func (a *Adapter) onStop(ctx context.Context, h chat.Handler, ev occurrence) err
 	if ev.team == "" {
 		ev.team = a.self().team
 	}
-	th := thread{ev.team, ev.Channel, ev.Root}
+	th := thread{a.cfg.Scheme, ev.team, ev.Channel, ev.Root}
 	if _, err := parseThread(th.id()); err != nil || ev.User == "" || !slackTS.MatchString(ev.EventTS) {
 		a.log.WarnContext(ctx, "a press of Slack's stop button with ids that Slack does not use was left out", "channel", ev.Channel, "thread", ev.Root, "error", err)
 		return nil
@@ -199,7 +199,7 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 	if (m.bot != "" && !invited) || (m.bot == "" && m.user == "") || m.user == "USLACKBOT" {
 		return false, nil
 	}
-	th := thread{m.team, m.channel, m.root}
+	th := thread{a.cfg.Scheme, m.team, m.channel, m.root}
 	if th.root == "" {
 		th.root = m.ts
 	}
@@ -207,7 +207,7 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 		a.log.WarnContext(ctx, "a message with ids that Slack does not use was left out", "channel", m.channel, "ts", m.ts, "error", err)
 		return false, nil
 	}
-	id := eventID(m.team, m.channel, m.ts)
+	id := th.event(m.ts)
 	if m.edited == "" && a.recent.has(id) {
 		return false, nil
 	}
@@ -272,7 +272,7 @@ func (a *Adapter) forUs(ctx context.Context, m message, th thread, rules Channel
 func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool) chat.Event {
 	me := a.self()
 	ev := chat.Event{
-		ID: eventID(m.team, m.channel, m.ts), Thread: th.id(), Text: plain(a.named(ctx, m.text), me.user, me.name),
+		ID: th.event(m.ts), Thread: th.id(), Text: plain(a.named(ctx, m.text), me.user, me.name),
 		At: when(m.ts), Ref: messageRef(m.channel, m.ts), Invited: invited,
 	}
 	if m.edited != "" {
@@ -280,9 +280,9 @@ func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool)
 		ev.Replaces, ev.Deleted = ev.Ref, m.deleted
 	}
 	if m.bot != "" {
-		ev.From = chat.User{ID: userID(m.team, m.bot), Name: m.bot, Bot: true}
+		ev.From = chat.User{ID: a.userID(m.team, m.bot), Name: m.bot, Bot: true}
 	} else {
-		ev.From = chat.User{ID: userID(m.team, m.user), Name: a.people.name(ctx, m.user)}
+		ev.From = chat.User{ID: a.userID(m.team, m.user), Name: a.people.name(ctx, m.user)}
 		// Who asks matters to the policy, and a message can be a vote.
 		s := a.people.who(ctx, m.user)
 		ev.From.Outside, ev.From.Bot = s.outside, s.bot

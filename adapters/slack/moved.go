@@ -65,7 +65,7 @@ func (a *Adapter) known(ctx context.Context, team, channel, root string) string 
 		return channel
 	}
 	if a.cfg.Named != nil && a.cfg.Named(channel) {
-		old := thread{orElse(team, a.self().team), first, root}
+		old := thread{a.cfg.Scheme, orElse(team, a.self().team), first, root}
 		if in, err := a.cfg.Known(ctx, old.id()); root == "" || err != nil || !in {
 			return channel
 		}

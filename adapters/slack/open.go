@@ -31,10 +31,10 @@ const (
 )
 
 // parseChannel reads slack:<team>:<channel>.
-func parseChannel(name string) (team, channel string, err error) {
+func (a *Adapter) parseChannel(name string) (team, channel string, err error) {
 	p := strings.Split(name, ":")
-	if len(p) != 3 || p[0] != scheme || !slackID.MatchString(p[1]) || !slackID.MatchString(p[2]) {
-		return "", "", fmt.Errorf("slack: %q names no channel; write slack:<team id>:<channel id>: %w", name, chat.ErrGone)
+	if len(p) != 3 || p[0] != a.cfg.Scheme || !slackID.MatchString(p[1]) || !slackID.MatchString(p[2]) {
+		return "", "", fmt.Errorf("slack: %q names no channel; write %s:<team id>:<channel id>: %w", name, a.cfg.Scheme, chat.ErrGone)
 	}
 	return p[1], p[2], nil
 }
@@ -42,11 +42,11 @@ func parseChannel(name string) (team, channel string, err error) {
 // Open implements [chat.Opener]. A thread that is there already is found by the
 // key in the metadata of its root.
 func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (chat.ThreadID, chat.MessageRef, error) {
-	team, id, err := parseChannel(channel)
+	team, id, err := a.parseChannel(channel)
 	if err != nil {
 		return "", "", err
 	}
-	msgs := render(p)
+	msgs := render(p, a.cfg.Scheme)
 	if !p.Opens() || len(msgs) != 1 || len(msgs[0].Files) > 0 {
 		return "", "", fmt.Errorf("slack: a thread begins with one message without files and buttons; make it shorter: %w", chat.ErrRejected)
 	}
@@ -69,10 +69,10 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 			}
 			return "", "", err
 		}
-		a.page(thread{team, id, ts}).begins()
+		a.page(thread{a.cfg.Scheme, team, id, ts}).begins()
 	}
 	a.opens.Done(name, ts)
-	th := thread{team, id, ts}
+	th := thread{a.cfg.Scheme, team, id, ts}
 	r := scribe.Ref{Channel: id, Parts: []string{ts}}
 	a.page(th).placed.Store(true)
 	return th.id(), r.String(), a.scribe.Remember(th.id(), p.Key, r)

@@ -148,15 +148,15 @@ func look(m blockkit.Message) string {
 }
 
 // Render implements scribe.Page.
-func (*page) Render(post chat.Post) (out []outgoing) {
-	for _, m := range render(post) {
+func (p *page) Render(post chat.Post) (out []outgoing) {
+	for _, m := range render(post, p.th.scheme) {
 		out = append(out, outgoing{Message: m})
 	}
 	return out
 }
 
 // render makes the messages of a post.
-func render(p chat.Post) []blockkit.Message {
+func render(p chat.Post, scheme string) []blockkit.Message {
 	var msgs []blockkit.Message
 	if p.Card != nil {
 		msgs = []blockkit.Message{blockkit.Card(*p.Card, blockkit.CardOptions{})}

@@ -16,9 +16,6 @@ type Peers interface {
 }
 
 const (
-	// peersTopic is what replicas tell each other of their calls, since Slack counts those of
-	// the whole app.
-	peersTopic = "slack"
 	// peersLag is how long a call may be unknown to the others: a beat, and until it is read.
 	peersLag = 2 * time.Second
 	// peersEvery is how often what they published is looked at.
@@ -39,17 +36,18 @@ type use struct {
 // peers is what a pacer knows of other replicas. The pacer's mutex guards it.
 type peers struct {
 	from   Peers
+	topic  string // of what replicas tell each other of their calls, since Slack counts those of the whole app
 	looked time.Time
 	n      int                  // how many there are
 	rests  map[string]time.Time // by lane
 }
 
 // share has the pacer heed the calls that other replicas make.
-func (p *pacer) share(from Peers) {
+func (p *pacer) share(from Peers, topic string) {
 	p.mu.Lock()
-	p.peers = &peers{from: from, rests: map[string]time.Time{}}
+	p.peers = &peers{from: from, topic: topic, rests: map[string]time.Time{}}
 	p.mu.Unlock()
-	from.Publish(peersTopic, p.publish)
+	from.Publish(topic, p.publish)
 }
 
 // publish tells of the calls of this process.
@@ -87,7 +85,7 @@ func (p *pacer) hear(now time.Time) {
 	for _, m := range p.methods {
 		m.theirs = 0
 	}
-	known.from.Published(peersTopic, func(words json.RawMessage, read time.Time) {
+	known.from.Published(known.topic, func(words json.RawMessage, read time.Time) {
 		var all map[string]use
 		if json.Unmarshal(words, &all) != nil {
 			return // of a version that says it in another way

@@ -48,7 +48,7 @@ func pacers(t *testing.T, n int) (out []*pacer) {
 	b := &beats{own: map[int]func() json.RawMessage{}, said: map[int]json.RawMessage{}}
 	for i := range n {
 		p := newPacer()
-		p.share(replica{b, i})
+		p.share(replica{b, i}, "slack")
 		out = append(out, p)
 	}
 	go func() {

@@ -352,3 +352,28 @@ func TestTimes(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// Ids of one workspace mean nothing in another.
+func TestAThreadOfAnotherWorkspaceIsGone(t *testing.T) {
+	for scheme, own := range map[string]chat.ThreadID{"": "slack:T1:C1:1.2", "slack.labs": "slack.labs:T1:C1:1.2"} {
+		a, err := New(Config{Scheme: scheme, BotToken: "xoxb-1", AppToken: "xapp-1", APIURL: "http://127.0.0.1:1/", Known: func(context.Context, chat.ThreadID) (bool, error) { return true, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []chat.ThreadID{"slack:T1:C1:1.2", "slack.labs:T1:C1:1.2", "slack.other:T1:C1:1.2"} {
+			if id == own {
+				if th, err := parseThread(id); err != nil || th.id() != id || a.Scheme() != th.scheme {
+					t.Errorf("%s: %+v %v", id, th, err)
+				}
+				continue
+			}
+			if _, err := a.Post(t.Context(), id, chat.Post{Key: "a", Text: "x"}); !errors.Is(err, chat.ErrGone) {
+				t.Errorf("%q posts in %s: %v", scheme, id, err)
+			}
+			channel := string(id[:strings.LastIndex(string(id), ":")])
+			if _, _, err := a.Open(t.Context(), channel, "k", chat.Post{Text: "x"}); !errors.Is(err, chat.ErrGone) {
+				t.Errorf("%q opens a thread in %s: %v", scheme, channel, err)
+			}
+		}
+	}
+}

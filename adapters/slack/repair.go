@@ -31,7 +31,7 @@ const (
 	overdue = 30 * time.Second
 )
 
-// JobCheck is the job of comparing threads with Slack's history. Slack gives each
+// JobCheck is, in the first workspace, the job of comparing threads with Slack's history. Slack gives each
 // event to one of all replicas' connections, so that one comparison is for all.
 const JobCheck = "slack/check"
 
@@ -321,7 +321,7 @@ func (p *partaking) joins(ctx context.Context, m *slackapi.Message) (bool, error
 	case p.a.cfg.Seen == nil:
 		return true, nil
 	}
-	return p.a.cfg.Seen(ctx, eventID(p.th.team, p.th.channel, m.Timestamp))
+	return p.a.cfg.Seen(ctx, p.th.event(m.Timestamp))
 }
 
 // speaksToUs reports whether a message is for the bot wherever it stands.
@@ -341,7 +341,7 @@ func (p *partaking) covers(ctx context.Context, m *slackapi.Message) (bool, erro
 	}
 	if p.a.cfg.Seen != nil {
 		// What is known needs no reading.
-		if known, err := p.a.cfg.Seen(ctx, eventID(p.th.team, p.th.channel, m.Timestamp)); err != nil || known {
+		if known, err := p.a.cfg.Seen(ctx, p.th.event(m.Timestamp)); err != nil || known {
 			p.in = known
 			return false, err
 		}
@@ -365,7 +365,7 @@ func (a *Adapter) redeliver(ctx context.Context, h chat.Handler, th thread, m *s
 		return false, nil
 	}
 	if a.cfg.Seen != nil {
-		if known, err := a.cfg.Seen(ctx, eventID(th.team, th.channel, m.Timestamp)); err != nil || known {
+		if known, err := a.cfg.Seen(ctx, th.event(m.Timestamp)); err != nil || known {
 			return false, err
 		}
 	}

@@ -81,6 +81,7 @@ type ChannelRules struct {
 
 // Config is what an [Adapter] is made of.
 type Config struct {
+	Scheme   string // of the workspace; default slack
 	BotToken string // xoxb-
 	AppToken string // xapp-, for Socket Mode; empty: events over HTTP
 	// SigningSecret proves that HTTP requests are Slack's.
@@ -198,6 +199,9 @@ func New(cfg Config) (*Adapter, error) {
 	case cfg.Known == nil:
 		return nil, errors.New("slack: Config.Known is required")
 	}
+	if cfg.Scheme == "" {
+		cfg.Scheme = scheme
+	}
 	if cfg.APIURL == "" {
 		cfg.APIURL = DefaultAPIURL
 	}
@@ -235,10 +239,13 @@ func New(cfg Config) (*Adapter, error) {
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
 	a.pace.outcome = a.health.called
 	if cfg.Peers != nil {
-		a.pace.share(cfg.Peers)
+		a.pace.share(cfg.Peers, cfg.Scheme)
 	}
 	a.scribe = scribe.New[outgoing](scribe.Config[*page]{Open: func(t chat.ThreadID) (*page, error) {
 		th, err := parseThread(t)
+		if err == nil && th.scheme != cfg.Scheme {
+			err = fmt.Errorf("slack: %q is of another workspace: %w", t, chat.ErrGone)
+		}
 		return a.newPage(th), err
 	}, Turn: cfg.Turn, Times: &a.times.show, Log: cfg.Log})
 	a.health.down("not connected yet")
@@ -257,7 +264,7 @@ func transport() http.RoundTripper {
 }
 
 // Scheme implements chat.Adapter.
-func (a *Adapter) Scheme() string { return scheme }
+func (a *Adapter) Scheme() string { return a.cfg.Scheme }
 
 // Ready returns nil while events can arrive, here or at another replica, and otherwise
 // a sentence.
@@ -318,7 +325,9 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 			wg.Go(func() { a.socket(run, h, i, cancel) })
 		}
 	}
-	wg.Go(func() { a.job(run, JobCheck, func(ctx context.Context) error { a.check(ctx, h); return nil }) })
+	wg.Go(func() {
+		a.job(run, strings.Replace(JobCheck, scheme, a.cfg.Scheme, 1), func(ctx context.Context) error { a.check(ctx, h); return nil })
+	})
 	a.keep(run)
 	if why := context.Cause(run); errors.Is(why, errRefused) {
 		return why

@@ -49,7 +49,7 @@ type fixture struct {
 // oncall is the group of the fixture: two people of the console, one of Slack,
 // and a Slack user group.
 func oncall() map[string]policy.Group {
-	return map[string]policy.Group{"oncall": {Web: []string{"alice", "bob"}, Slack: []string{"U1"}, SlackUsergroups: []string{"S1"}}}
+	return map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"alice", "bob"}, "slack": {"U1"}}, Groups: policy.IDs{"slack": {"S1"}}}}
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -486,9 +486,9 @@ func TestAVoteMustStillHoldWhenItRuns(t *testing.T) {
 	}
 	web := chat.Click{ID: "e1", Thread: "web:1", From: chat.User{ID: "web:bob", Name: "bob"}}
 	without := oncall()
-	without["oncall"] = policy.Group{Web: []string{"alice"}}
+	without["oncall"] = policy.Group{People: policy.IDs{"web": {"alice"}}}
 	elsewhere := oncall()
-	elsewhere["others"] = policy.Group{Web: []string{"alice"}}
+	elsewhere["others"] = policy.Group{People: policy.IDs{"web": {"alice"}}}
 	for _, tc := range []struct {
 		rule   string
 		voter  chat.Click

@@ -20,8 +20,8 @@ import (
 // team is the fixture's configuration with a second group.
 func team() map[string]policy.Group {
 	g := oncall()
-	g["sre"] = policy.Group{Web: []string{"bob", "kim"}}
-	g["lead"] = policy.Group{Web: []string{"lou"}}
+	g["sre"] = policy.Group{People: policy.IDs{"web": {"bob", "kim"}}}
+	g["lead"] = policy.Group{People: policy.IDs{"web": {"lou"}}}
 	return g
 }
 
@@ -233,7 +233,7 @@ func TestStandingGrants(t *testing.T) {
 	t.Run("it ends when who gave it is taken off the list", func(t *testing.T) {
 		third := f.again(t, req, "c4")
 		g := team()
-		g["oncall"] = policy.Group{Web: []string{"alice"}}
+		g["oncall"] = policy.Group{People: policy.IDs{"web": {"alice"}}}
 		f.configure(t, policy.Config{Grant: policy.Grant{Max: policy.Limit(time.Hour)}}, g)
 		f.update(t, func(tx store.Tx) {
 			if p, _, why := f.Consume(tx, third.ID, third.Action); p.Allows(third.Action) || !strings.Contains(why, "bob approved this and may not") {

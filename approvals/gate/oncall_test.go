@@ -32,11 +32,11 @@ func shifts(t *testing.T) (f *fixture, away *bool) {
 		default:
 			o.Duty.Until = change
 		}
-		o.Duty.People, o.Members = []string{who}, policy.Group{Web: []string{who}}
+		o.Duty.People, o.Members = []string{who}, policy.Group{People: policy.IDs{"web": {who}}}
 		return o
 	}
 	f.approvers = []string{policy.Reference{Source: "pd", Schedule: "P1", Level: 1, Escalate: 5 * time.Minute}.String()}
-	f.configure(t, policy.Config{}, map[string]policy.Group{"sre": {Web: []string{"sam"}}})
+	f.configure(t, policy.Config{}, map[string]policy.Group{"sre": {People: policy.IDs{"web": {"sam"}}}})
 	return f, away
 }
 
@@ -137,11 +137,11 @@ func TestTheNewestAnswerOfAnyReplicaCounts(t *testing.T) {
 		f.onCall = func(r policy.Reference) policy.OnCall {
 			o := policy.OnCall{Fresh: tc.long, Duty: approvals.Duty{Group: r.String(), Source: "pd", Fallback: "sre", Read: voted.Add(tc.read), Why: "pd hasn't answered"}}
 			if !tc.gone {
-				o.Everybody = []policy.Group{{Web: []string{"bob"}}}
+				o.Everybody = []policy.Group{{People: policy.IDs{"web": {"bob"}}}}
 			}
 			return o
 		}
-		f.configure(t, policy.Config{}, map[string]policy.Group{"sre": {Web: []string{"sam"}}})
+		f.configure(t, policy.Config{}, map[string]policy.Group{"sre": {People: policy.IDs{"web": {"sam"}}}})
 		if ok, why := f.consume(t, rec); ok != tc.runs {
 			t.Errorf("%s: %v %s", tc.rule, ok, why)
 		}
@@ -181,7 +181,7 @@ func TestAVoteOfWhoLeftTheShiftIsVoid(t *testing.T) {
 	for _, told := range []bool{true, false} { // by the timer, or found at the next vote
 		f, _ := shifts(t)
 		f.approvers = append(f.approvers, "sre")
-		f.configure(t, policy.Config{Approve: policy.Approve{Count: 2}}, map[string]policy.Group{"sre": {Web: []string{"sam"}}})
+		f.configure(t, policy.Config{Approve: policy.Approve{Count: 2}}, map[string]policy.Group{"sre": {People: policy.IDs{"web": {"sam"}}}})
 		rec := f.ask(t, request("systemctl restart app", honest()))
 		if a := f.press(t, "e1", "bob", "approve", rec.ID); !a.OK || !strings.Contains(a.Notice, "still needs 1 of 2") {
 			t.Fatalf("%+v", a)

@@ -27,7 +27,7 @@ func newSigners(t *testing.T, count int, people ...string) *signers {
 	f := newFixture(t)
 	groups := oncall()
 	g := groups["oncall"]
-	g.Web, g.Slack = []string{"alice", "bob", "carol"}, []string{"U1", "U2"}
+	g.People = policy.IDs{"web": {"alice", "bob", "carol"}, "slack": {"U1", "U2"}}
 	groups["oncall"] = g
 	f.configure(t, policy.Config{Approve: policy.Approve{Proof: policy.ProofPasskey, Count: count}, BreakGlass: []string{"oncall"}}, groups)
 	s := &signers{fixture: f, devices: map[string]*passkeytest.Device{}}

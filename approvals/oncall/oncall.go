@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"countersign/adapters/chat/network"
 	"countersign/approvals"
 	"countersign/approvals/policy"
 	"countersign/internal/rest"
@@ -301,15 +302,14 @@ func (k *Keeper) OnCall(r policy.Reference) policy.OnCall {
 			continue
 		}
 		shown := t.Shown()
-		if t.Name+t.Email == "" && len(who.Web) > 0 { // a source that knows ids only
-			shown = who.Web[0]
+		if t.Name+t.Email == "" && len(who.People[network.Web]) > 0 { // a source that knows ids only
+			shown = who.People[network.Web][0]
 		}
 		d.People = append(d.People, shown)
 		if !t.until.IsZero() && (d.Until.IsZero() || t.until.Before(d.Until)) {
 			d.Until = t.until
 		}
-		m := &out.Members
-		m.Slack, m.Discord, m.Web = append(m.Slack, who.Slack...), append(m.Discord, who.Discord...), append(m.Web, who.Web...)
+		out.Members.Add(policy.Group{People: who.People})
 	}
 	switch {
 	case len(d.People) > 0:
@@ -330,11 +330,11 @@ func identify(p Person, people map[string]policy.Group) (policy.Group, bool) {
 	var g policy.Group
 	found := p.Slack != ""
 	if found {
-		g.Slack = []string{p.Slack}
+		g.People = policy.IDs{network.Slack: {p.Slack}}
 	}
 	for _, name := range []string{p.Email, p.ID, p.Name} {
 		if o, ok := people[strings.ToLower(name)]; ok && name != "" {
-			g.Slack, g.Discord, g.Web = append(g.Slack, o.Slack...), append(g.Discord, o.Discord...), append(g.Web, o.Web...)
+			g.Add(policy.Group{People: o.People})
 			return g, true
 		}
 	}

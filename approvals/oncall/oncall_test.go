@@ -189,7 +189,7 @@ func keeper(t *testing.T, s *oncalltest.Server, c *clock, db *mem.DB) (*oncall.K
 	}})
 	people := map[string]policy.Group{}
 	for _, n := range []string{"bob", "carol", "dave"} {
-		people[n+"@example.com"] = policy.Group{Web: []string{n}}
+		people[n+"@example.com"] = policy.Group{People: policy.IDs{"web": {n}}}
 	}
 	use := func() {
 		if err := k.Use(t.Context(), []policy.Reference{ref}, people); err != nil {
@@ -220,7 +220,7 @@ var ref = policy.Reference{Source: "pd", Schedule: "PRI", Level: 1, Escalate: 5 
 
 func rules(t *testing.T, k *oncall.Keeper) *policy.Policy {
 	t.Helper()
-	p, err := policy.New(policy.Config{}, map[string]policy.Group{"sre": {Web: []string{"sam"}}})
+	p, err := policy.New(policy.Config{}, map[string]policy.Group{"sre": {People: policy.IDs{"web": {"sam"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

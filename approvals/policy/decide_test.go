@@ -20,7 +20,7 @@ var monday = time.Date(2024, time.January, 1, 10, 0, 0, 0, time.UTC)
 
 func people() map[string]Group {
 	return map[string]Group{
-		"oncall": {Web: []string{"alice", "bob"}}, "sre": {Slack: []string{"U1"}}, "lead": {SlackUsergroups: []string{"S1"}}, "intern": {Discord: []string{"7"}},
+		"oncall": {People: IDs{"web": {"alice", "bob"}}}, "sre": {People: IDs{"slack": {"U1"}}}, "lead": {Groups: IDs{"slack": {"S1"}}}, "intern": {People: IDs{"discord": {"7"}}},
 	}
 }
 

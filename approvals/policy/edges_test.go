@@ -66,8 +66,8 @@ func TestEveryKeyOfAMatchSaysSomething(t *testing.T) {
 // member of the rule's group, whatever the group consists of.
 func TestExamplesAreAskedBySomebody(t *testing.T) {
 	for name, g := range map[string]Group{
-		"web": {Web: []string{"a"}}, "slack": {Slack: []string{"U1"}}, "a Slack group": {SlackUsergroups: []string{"S1"}},
-		"discord": {Discord: []string{"7"}}, "a Discord role": {DiscordRoles: []string{"8"}},
+		"web": {People: IDs{"web": {"a"}}}, "slack": {People: IDs{"slack": {"U1"}}}, "a Slack group": {Groups: IDs{"slack": {"S1"}}},
+		"discord": {People: IDs{"discord": {"7"}}}, "a Discord role": {Groups: IDs{"discord": {"8"}}},
 	} {
 		c := Config{Rules: []Rule{{Name: "x", Then: "ask", Match: Match{Requesters: []string{"them"}}, Examples: Examples{Match: []Example{{Command: "ls"}}}}}}
 		if _, err := New(c, map[string]Group{"them": g}, risk.Classify); err != nil {

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/network"
 	"countersign/approvals/risk"
 )
 
@@ -190,20 +191,15 @@ func pick(said string, patterns []string, usual string) string {
 func (p *Policy) somebody(groups []string) (chat.User, []string) {
 	for _, name := range groups {
 		g := p.groups[name]
-		switch {
-		case len(g.Web) > 0:
-			return chat.User{ID: chat.UserID("web:" + g.Web[0])}, nil
-		case len(g.WebGroups) > 0:
-			return chat.User{ID: "web:somebody"}, g.WebGroups
-		case len(g.Slack) > 0:
-			return chat.User{ID: chat.UserID("slack:T0:" + g.Slack[0])}, nil
-		case len(g.SlackUsergroups) > 0:
-			return chat.User{ID: "slack:T0:U0"}, g.SlackUsergroups
-		case len(g.Discord) > 0:
-			return chat.User{ID: chat.UserID("discord:" + g.Discord[0])}, nil
-		case len(g.DiscordRoles) > 0:
-			return chat.User{ID: "discord:0"}, g.DiscordRoles
+		on := g.Schemes()
+		if len(on) == 0 {
+			continue
 		}
+		n := network.Of(on[0])
+		if people := g.People[n.Scheme]; len(people) > 0 {
+			return chat.User{ID: n.User(people[0])}, nil
+		}
+		return chat.User{ID: n.User("")}, g.Groups[n.Scheme]
 	}
 	return chat.User{}, nil
 }

@@ -210,11 +210,7 @@ func (p *Policy) Called(groups []string) (out []chat.UserID) {
 		if o.Duty.Why != "" {
 			continue
 		}
-		for scheme, ids := range map[string][]string{"slack": o.Members.Slack, "discord": o.Members.Discord, "web": o.Members.Web} {
-			for _, id := range ids {
-				out = append(out, chat.UserID(scheme+":"+id))
-			}
-		}
+		out = append(out, o.Members.Users()...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -45,11 +45,11 @@ func TestAListOfGroupsMayNameASchedule(t *testing.T) {
 
 func TestARuleMayAskWhetherTheRequesterIsOnCall(t *testing.T) {
 	r := Reference{Source: "pd", Schedule: "P1", Level: 1}
-	p, err := New(Config{Rules: []Rule{{Name: "calm", Match: Match{Requesters: Groups{r.String()}}, Then: "forbid"}}}, map[string]Group{"sre": {Web: []string{"sam"}}})
+	p, err := New(Config{Rules: []Rule{{Name: "calm", Match: Match{Requesters: Groups{r.String()}}, Then: "forbid"}}}, map[string]Group{"sre": {People: IDs{"web": {"sam"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = p.WithOnCall(func(Reference) OnCall { return OnCall{Members: Group{Web: []string{"bob"}}} })
+	p = p.WithOnCall(func(Reference) OnCall { return OnCall{Members: Group{People: IDs{"web": {"bob"}}}} })
 	for who, want := range map[string]approvals.Lane{"bob": approvals.Forbid, "sam": approvals.Ask} {
 		d := p.Decide(Input{Mode: Balanced, Approvers: []string{"sre"}, Facts: Facts{Kind: "shell", Tool: "run_shell", Requester: chat.User{ID: chat.UserID("web:" + who)}}})
 		if d.Lane != want {
@@ -63,12 +63,12 @@ func TestWhoIsOnCallAndAsksHasSomebodyElse(t *testing.T) {
 	first := Reference{Source: "pd", Schedule: "P1", Level: 1}
 	members := map[int]string{1: "bob", 2: "dave"}
 	levels := 2
-	p, err := New(Config{}, map[string]Group{"sre": {Web: []string{"sam"}}})
+	p, err := New(Config{}, map[string]Group{"sre": {People: IDs{"web": {"sam"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p = p.WithOnCall(func(r Reference) OnCall {
-		return OnCall{Levels: levels, Members: Group{Web: []string{members[r.Level]}}, Duty: approvals.Duty{People: []string{members[r.Level]}, Fallback: "sre"}}
+		return OnCall{Levels: levels, Members: Group{People: IDs{"web": {members[r.Level]}}}, Duty: approvals.Duty{People: []string{members[r.Level]}, Fallback: "sre"}}
 	})
 	ask := func(who string, level risk.Level) Decision {
 		return p.Decide(Input{Mode: Balanced, Approvers: []string{first.String()}, Facts: Facts{Kind: "shell", Tool: "run_shell", Level: level, Requester: chat.User{ID: chat.UserID("web:" + who)}}})

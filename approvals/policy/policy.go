@@ -27,17 +27,6 @@ import (
 	"countersign/approvals/risk"
 )
 
-// Group is a set of people, named by each network's own ids.
-type Group struct {
-	Slack           []string `yaml:"slack,omitempty" json:"slack,omitempty"`
-	SlackUsergroups []string `yaml:"slack_usergroups,omitempty" json:"slack_usergroups,omitempty"`
-	Discord         []string `yaml:"discord,omitempty" json:"discord,omitempty"`
-	DiscordRoles    []string `yaml:"discord_roles,omitempty" json:"discord_roles,omitempty"`
-	Web             []string `yaml:"web,omitempty" json:"web,omitempty"`
-	// WebGroups are groups of the console's identity provider.
-	WebGroups []string `yaml:"web_groups,omitempty" json:"web_groups,omitempty"`
-}
-
 // Config is the policy section of the configuration file.
 type Config struct {
 	Approve Approve `yaml:"approve" json:"approve"`
@@ -410,20 +399,6 @@ func (p *Policy) compile() error {
 
 // Hash identifies the effective policy, whatever the order of its rules.
 func (p *Policy) Hash() string { return p.hash }
-
-// has reports whether somebody is in the group. rest is their id in the network.
-func (g Group) has(scheme, rest string, network []string) bool {
-	last := rest[strings.LastIndex(rest, ":")+1:]
-	switch scheme {
-	case "web":
-		return slices.Contains(g.Web, rest) || overlap(g.WebGroups, network)
-	case "slack":
-		return slices.Contains(g.Slack, last) || overlap(g.SlackUsergroups, network)
-	case "discord":
-		return slices.Contains(g.Discord, last) || overlap(g.DiscordRoles, network)
-	}
-	return false
-}
 
 // Eligible reports whether a person is in one of the groups. network are the
 // groups and roles that their network vouched for at this moment. They count for

@@ -10,8 +10,8 @@ import (
 
 func TestEligible(t *testing.T) {
 	p, err := New(Config{}, map[string]Group{"oncall": {
-		Web: []string{"alice"}, Slack: []string{"U1"}, SlackUsergroups: []string{"S1"}, Discord: []string{"42"}, DiscordRoles: []string{"7"}, WebGroups: []string{"sre"},
-	}, "empty": {Web: []string{""}}})
+		People: IDs{"web": {"alice"}, "slack": {"U1"}, "discord": {"42"}}, Groups: IDs{"slack": {"S1"}, "discord": {"7"}, "web": {"sre"}},
+	}, "empty": {People: IDs{"web": {""}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/tickets"
-	"countersign/bot/link"
 	"countersign/store"
 	"countersign/store/courier"
 )
@@ -29,7 +28,7 @@ type Config struct {
 	Book    *tickets.Book
 	Command func(tx store.Tx, request string) string // a request's command, without secrets
 	Redact  func(string) string
-	Origin  string // of the console, for links; "" is none
+	Link    func(chat.ThreadID) string // the address of a thread, "" if there is none
 	Log     *slog.Logger
 	Now     func() time.Time
 }
@@ -161,7 +160,7 @@ func (m *Commenter) text(tx store.Tx, thread string, rec approvals.Record, steps
 		line("Approved by: %s at %s%s", cmp.Or(v.User.Name, string(v.User.ID)), v.At.UTC().Format("2006-01-02 15:04 UTC"), how)
 	}
 	line("Request: %s", rec.ID)
-	if to := link.Of(m.cfg.Origin, chat.ThreadID(thread)); to != "" {
+	if to := m.cfg.Link(chat.ThreadID(thread)); to != "" {
 		line("%s", to)
 	}
 	return strings.TrimSpace(b.String())

@@ -216,7 +216,7 @@ func Role(r *rules.Rules, name string, groups []string) console.Role {
 	who := chat.User{ID: chat.UserID("web:" + name)}
 	role := console.None
 	for _, p := range r.File.People {
-		if slices.Contains(p.Web, name) {
+		if slices.Contains(p.People["web"], name) {
 			return console.Member // also while they aren't on call
 		}
 	}

@@ -28,9 +28,9 @@ func write(t *testing.T, text string) string {
 func TestWhoMayDoWhatInTheConsole(t *testing.T) {
 	f := config.Defaults()
 	f.Groups = map[string]policy.Group{
-		"oncall":    {Web: []string{"alice"}, WebGroups: []string{"sre"}},
-		"everybody": {Web: []string{"vera", "alice"}, WebGroups: []string{"engineering"}},
-		"chat":      {Slack: []string{"U1"}},
+		"oncall":    {People: policy.IDs{"web": {"alice"}}, Groups: policy.IDs{"web": {"sre"}}},
+		"everybody": {People: policy.IDs{"web": {"vera", "alice"}}, Groups: policy.IDs{"web": {"engineering"}}},
+		"chat":      {People: policy.IDs{"slack": {"U1"}}},
 	}
 	f.Web.Viewers = []string{"everybody"}
 	r, err := rules.New(f)
@@ -65,7 +65,7 @@ func TestNamesOfTheConfigurationAreCompared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := f.Groups["oncall"].Web; !slices.Equal(got, []string{"bob", "jos\u00e9"}) {
+	if got := f.Groups["oncall"].People["web"]; !slices.Equal(got, []string{"bob", "jos\u00e9"}) {
 		t.Fatalf("the names are %q", got)
 	}
 	r, err := rules.New(f)

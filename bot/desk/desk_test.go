@@ -41,7 +41,7 @@ func (all) Callable(string) bool { return true }
 func targets(t *testing.T) threads.Targets {
 	t.Helper()
 	f, off := config.Defaults(), false
-	f.Groups = map[string]policy.Group{"oncall": {Web: []string{"alice"}}}
+	f.Groups = map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"alice"}}}}
 	f.Targets = map[string]config.TargetConfig{
 		"local": {Kind: "local", Tmux: &off, Approvers: []string{"oncall"}, Labels: map[string]string{"env": "test"}},
 		"db":    {Kind: "local", Tmux: &off, Users: []string{"oncall"}},

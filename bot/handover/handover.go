@@ -23,7 +23,6 @@ import (
 	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/approvals/policy"
-	"countersign/bot/link"
 	"countersign/store"
 )
 
@@ -54,7 +53,7 @@ type Config struct {
 	Shifts  func() []policy.Reference
 	Channel func() string
 	Opener  func(scheme string) chat.Opener
-	Origin  string // of the console, for links; "" is none
+	Link    func(chat.ThreadID) string // the address of a thread, "" if there is none
 	Redact  func(string) string
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -281,7 +280,7 @@ func cut(s string) string {
 
 // link is the address of a thread behind a space, "" if nobody knows it.
 func (d Desk) link(thread chat.ThreadID) string {
-	if to := link.Of(d.cfg.Origin, thread); to != "" {
+	if to := d.cfg.Link(thread); to != "" {
 		return " " + to
 	}
 	return ""

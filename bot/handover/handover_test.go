@@ -13,6 +13,7 @@ import (
 	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/approvals/policy"
+	"countersign/bot/networks"
 	"countersign/store"
 	"countersign/store/mem"
 )
@@ -58,7 +59,7 @@ func newWorld(t *testing.T) *world {
 		},
 		OnCall: func(policy.Reference) policy.OnCall { return policy.OnCall{Duty: w.duty} },
 		Shifts: func() []policy.Reference { return []policy.Reference{ref} }, Channel: func() string { return "web" },
-		Opener: func(string) chat.Opener { return w.web }, Origin: "https://bot.example.com", Redact: func(s string) string { return s },
+		Opener: func(string) chat.Opener { return w.web }, Link: networks.Link("https://bot.example.com"), Redact: func(s string) string { return s },
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },
 	})
 	return w

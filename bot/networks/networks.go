@@ -10,19 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"countersign/adapters/chat"
-	"countersign/adapters/discord"
-	"countersign/adapters/slack"
 	"countersign/bot/replicas"
-	"countersign/bot/threads"
 	"countersign/config"
 	"countersign/config/rules"
 	"countersign/store"
@@ -42,18 +37,33 @@ type Config struct {
 // Networks are those that are open.
 type Networks struct {
 	Config
-	slack    *slack.Adapter   // nil without its tokens
-	discord  *discord.Adapter // likewise
 	adapters map[string]chat.Adapter
+	opened   []opened
+	events   map[string]http.Handler
 }
 
 // New returns networks of which none is open.
-func New(c Config) *Networks { return &Networks{Config: c, adapters: map[string]chat.Adapter{}} }
+func New(c Config) *Networks {
+	return &Networks{Config: c, adapters: map[string]chat.Adapter{}, events: map[string]http.Handler{}}
+}
 
 // Open opens the networks that have their tokens; desk answers what belongs to no thread
 // there.
 func (n *Networks) Open(desk chat.Desk) error {
-	return errors.Join(n.openSlack(desk), n.openDiscord(desk))
+	var errs []error
+	for _, to := range Accounts(n.Env, n.File) {
+		if !n.Env.Opens(to.Network) {
+			continue
+		}
+		a, err := to.open(n, to, desk)
+		if err != nil {
+			errs = append(errs, config.Errorf("%s", to.Says(err.Error())))
+			continue
+		}
+		n.opened = append(n.opened, opened{a, to.Network})
+		n.Add(a)
+	}
+	return errors.Join(errs...)
 }
 
 // Add adds a network that was opened elsewhere.
@@ -68,23 +78,18 @@ func (n *Networks) Run(ctx context.Context, h chat.Handler) error {
 	return g.Wait()
 }
 
-// Events takes what Slack sends by HTTP, nil where it comes over a socket.
-func (n *Networks) Events() http.Handler {
-	if n.slack == nil || n.Env.SlackAppToken != "" {
-		return nil
-	}
-	return n.slack.Handler()
-}
+// Events take what networks send by HTTP, by the paths below which they do.
+func (n *Networks) Events() map[string]http.Handler { return n.events }
 
 // Ready says of each network that was opened here why it is not connected, nil where it
 // is.
 func (n *Networks) Ready() map[string]error {
 	out := map[string]error{}
-	if n.slack != nil {
-		out["slack"] = n.slack.Ready()
-	}
-	if n.discord != nil {
-		out["discord"] = n.discord.Ready()
+	for _, a := range n.opened {
+		out[a.Scheme()] = a.Ready()
+		if err := out[a.Scheme()]; err != nil {
+			out[a.Scheme()] = errors.New(a.row.Says(err.Error()))
+		}
 	}
 	return out
 }
@@ -117,52 +122,6 @@ func (n *Networks) of(thread string) (chat.Adapter, error) {
 	return nil, fmt.Errorf("no adapter for %q runs here: %w", scheme, chat.ErrGone)
 }
 
-// openSlack makes the Slack adapter where its tokens are set.
-func (n *Networks) openSlack(desk chat.Desk) error {
-	e := n.Env
-	if e.SlackBotToken == "" {
-		return nil
-	}
-	alive, deaf := alive{n.DB, "slack"}, alive{n.DB, "slack-deaf"}
-	var peers slack.Peers
-	if n.Replicas.Shared() {
-		peers = n.Replicas
-	}
-	a, err := slack.New(slack.Config{
-		BotToken: string(e.SlackBotToken), AppToken: string(e.SlackAppToken), SigningSecret: string(e.SlackSigningSecret),
-		APIURL: e.SlackAPIURL, Name: n.File.Agent.Name, Usergroups: n.usergroups,
-		Channel: func(id string) slack.ChannelRules {
-			f := n.Rules().File
-			c, _ := f.Channel("slack", id)
-			return slack.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
-		},
-		Named: func(id string) bool {
-			f := n.Rules().File
-			_, ok := f.Channel("slack", id)
-			return ok
-		},
-		Moved: n.moved, SetMoved: n.setMoved,
-		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Active(ctx, n.DB, "slack:") },
-		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), First: n.Replicas.First(), Peers: peers, Deaf: deaf.at, SetDeaf: deaf.set, Log: n.Log.With("network", "slack"), Now: time.Now,
-	})
-	if err != nil {
-		return config.Errorf("%v", err)
-	}
-	n.slack = a
-	n.Add(a)
-	return nil
-}
-
-// usergroups are the user groups of Slack that the configuration names now.
-func (n *Networks) usergroups() []string {
-	var ids []string
-	for _, g := range n.Rules().File.Groups {
-		ids = append(ids, g.SlackUsergroups...)
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
 // known reports whether the bot takes part in a thread.
 func (n *Networks) known(ctx context.Context, t chat.ThreadID) (known bool, err error) {
 	err = n.DB.View(ctx, func(tx store.Tx) error {
@@ -170,29 +129,6 @@ func (n *Networks) known(ctx context.Context, t chat.ThreadID) (known bool, err 
 		return nil
 	})
 	return known, err
-}
-
-func movedKey() []byte { return store.Key("slack-moved") }
-
-// moved are the channels of Slack that have another id now, by their first.
-func (n *Networks) moved(ctx context.Context) (now map[string]string, err error) {
-	err = n.DB.View(ctx, func(tx store.Tx) error {
-		now, _ = store.Load[map[string]string](tx, movedKey())
-		return nil
-	})
-	return now, err
-}
-
-func (n *Networks) setMoved(ctx context.Context, now map[string]string) error {
-	return n.DB.Update(ctx, func(tx store.Tx) error {
-		all, _ := store.Load[map[string]string](tx, movedKey())
-		if all == nil {
-			all = map[string]string{}
-		}
-		maps.Copy(all, now)
-		store.Save(tx, movedKey(), all)
-		return nil
-	})
 }
 
 // seen reports whether an event has been delivered before.
@@ -224,51 +160,6 @@ func (a alive) at(ctx context.Context) (at time.Time, err error) {
 func (a alive) set(ctx context.Context, at time.Time) error {
 	return a.db.Update(ctx, func(tx store.Tx) error {
 		store.Save(tx, a.key(), at)
-		return nil
-	})
-}
-
-// openDiscord makes the Discord adapter where its token is set.
-func (n *Networks) openDiscord(desk chat.Desk) error {
-	e := n.Env
-	if e.DiscordBotToken == "" {
-		return nil
-	}
-	alive := alive{n.DB, "discord"}
-	a, err := discord.New(discord.Config{
-		Token: e.DiscordBotToken, APIURL: e.DiscordAPIURL, Name: n.File.Agent.Name,
-		Guilds: n.File.Discord.Guilds, DMs: n.File.Discord.DMs, Shards: n.File.Discord.Shards,
-		Channel: func(id string) discord.ChannelRules {
-			f := n.Rules().File
-			c, _ := f.Channel("discord", id)
-			return discord.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
-		},
-		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Active(ctx, n.DB, "discord:") },
-		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Registered: n.registered, SetRegistered: n.setRegistered,
-		Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), Log: n.Log.With("network", "discord"), Now: time.Now,
-	})
-	if err != nil {
-		return config.Errorf("%v", err)
-	}
-	n.discord = a
-	n.Add(a)
-	return nil
-}
-
-func registeredKey(guild string) []byte { return store.Key("discord-commands", guild) }
-
-// registered is which slash commands a server has.
-func (n *Networks) registered(ctx context.Context, guild string) (hash string, err error) {
-	err = n.DB.View(ctx, func(tx store.Tx) error {
-		hash, _ = store.Load[string](tx, registeredKey(guild))
-		return nil
-	})
-	return hash, err
-}
-
-func (n *Networks) setRegistered(ctx context.Context, guild, hash string) error {
-	return n.DB.Update(ctx, func(tx store.Tx) error {
-		store.Save(tx, registeredKey(guild), hash)
 		return nil
 	})
 }

@@ -188,7 +188,7 @@ func Of(thread string, e audit.Event, at time.Time, id, version string) Event {
 	return ev
 }
 
-// network is where an id comes from: "slack" of "slack:T1:U2".
+// network is where an id comes from: slack of "slack:T1:U2".
 func network(id string) string {
 	n, _, ok := strings.Cut(id, ":")
 	if !ok {

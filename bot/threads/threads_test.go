@@ -19,7 +19,7 @@ func targets(t *testing.T) Targets {
 	t.Helper()
 	f := config.Defaults()
 	f.Targets = map[string]config.TargetConfig{"local": {Kind: "local"}, "db": {Kind: "local", Users: []string{"dba"}}, "web-1": {Kind: "local"}}
-	f.Groups = map[string]policy.Group{"dba": {Web: []string{"dora"}}}
+	f.Groups = map[string]policy.Group{"dba": {People: policy.IDs{"web": {"dora"}}}}
 	f.Channels = []config.ChannelConfig{{Platform: "slack", ID: "C1", Target: "web-1"}, {Platform: "slack", ID: "C2", Target: "gone"}}
 	r, err := rules.New(f)
 	if err != nil {

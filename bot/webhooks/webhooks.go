@@ -24,7 +24,6 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals/audit"
-	"countersign/bot/link"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/courier"
@@ -96,12 +95,12 @@ type data struct {
 
 // Config is what a [Sender] needs.
 type Config struct {
-	DB     store.DB
-	Hooks  []Hook
-	Origin string       // of the console, for links; "" is none
-	HTTP   *http.Client // default: a new one
-	Log    *slog.Logger
-	Now    func() time.Time
+	DB    store.DB
+	Hooks []Hook
+	Link  func(chat.ThreadID) string // the address of a thread, "" if there is none; nil: none has one
+	HTTP  *http.Client               // default: a new one
+	Log   *slog.Logger
+	Now   func() time.Time
 }
 
 // Sender stores messages and sends them. It is safe for concurrent use; only one Run at a time may
@@ -114,6 +113,9 @@ type Sender struct {
 
 // New returns a sender. It sends nothing before its Run.
 func New(c Config) *Sender {
+	if c.Link == nil {
+		c.Link = func(chat.ThreadID) string { return "" }
+	}
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
@@ -144,7 +146,7 @@ func (s *Sender) Tell(tx store.Tx, thread string, e audit.Event, at time.Time) {
 		Request: e.Approval, Thread: thread, Target: e.Target, Tool: e.Tool, Level: e.Level, Command: e.Command, Digest: e.Digest,
 		User: e.User, Via: e.Via, Rule: e.Rule, Outcome: e.Outcome, Note: e.Note,
 	}}
-	m.Data.URL = link.Of(s.cfg.Origin, chat.ThreadID(thread))
+	m.Data.URL = s.cfg.Link(chat.ThreadID(thread))
 	s.Put(tx, at, func(string) any { return m })
 }
 

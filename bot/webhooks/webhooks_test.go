@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"countersign/approvals/audit"
+	"countersign/bot/networks"
 	"countersign/client"
 	"countersign/internal/redact"
 	"countersign/store"
@@ -57,7 +58,7 @@ func TestAMessageIsSentUntilItIsTaken(t *testing.T) {
 	db := mem.Open()
 	defer func() { _ = db.Close() }()
 	hook := Hook{URL: srv.URL, Secret: "s3cret"}
-	s := New(Config{DB: db, Hooks: []Hook{hook}, Origin: "https://bot.example.com", Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	s := New(Config{DB: db, Hooks: []Hook{hook}, Link: networks.Link("https://bot.example.com"), Log: slog.New(slog.DiscardHandler), Now: time.Now})
 	now := time.Now()
 	err := db.Update(t.Context(), func(tx store.Tx) error {
 		s.Tell(tx, "web:t", audit.Event{What: audit.Asked, Approval: "r1", Target: "web-1", Command: "reboot", User: "web:alice"}, now)

@@ -24,6 +24,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/network"
 	"countersign/approvals"
 	"countersign/approvals/gate"
 	"countersign/approvals/oncall"
@@ -258,12 +259,12 @@ func (k *explainer) judge(ctx context.Context, q Question) (policy.Input, policy
 func (k *explainer) place(q Question) (gate.Place, error) {
 	f := k.rules.File
 	channel := cmp.Or(q.Channel, "web")
-	network, id, _ := strings.Cut(channel, ":")
-	if network != "web" && ((network != "slack" && network != "discord") || id == "") {
-		return gate.Place{}, config.Errorf("the channel %q cannot be read; write slack:ID, discord:ID or web", channel)
+	platform, id, _ := strings.Cut(channel, ":")
+	if !f.Has(platform) || network.Of(platform).Platform() != "" && id == "" {
+		return gate.Place{}, config.Errorf("the channel %q cannot be read; write %s", channel, network.Or(f.Networks(), network.Network.Place))
 	}
-	if who, rest, ok := strings.Cut(q.User, ":"); q.User != "" && (!ok || rest == "" || !slices.Contains([]string{"web", "slack", "discord"}, who)) {
-		return gate.Place{}, config.Errorf("the user %q cannot be read; write web:NAME, slack:TEAM:ID or discord:ID", q.User)
+	if who, rest, ok := strings.Cut(q.User, ":"); q.User != "" && (!ok || rest == "" || !f.Has(who)) {
+		return gate.Place{}, config.Errorf("the user %q cannot be read; write %s", q.User, network.Or(f.Networks(), func(n network.Network) string { return n.Scheme + ":" + n.Person }))
 	}
 	if !slices.Contains([]string{"", "none", "enforced"}, q.Lock) {
 		return gate.Place{}, config.Errorf("the lock is %q; write enforced or none", q.Lock)
@@ -271,7 +272,7 @@ func (k *explainer) place(q Question) (gate.Place, error) {
 	target := q.Target
 	if target == "" {
 		target = f.Agent.Target
-		if c, ok := f.Channel(network, id); ok && c.Target != "" {
+		if c, ok := f.Channel(platform, id); ok && c.Target != "" {
 			target = c.Target
 		}
 	}
@@ -533,13 +534,12 @@ func (k *explainer) members(groups []string) string {
 		}
 		g := k.rules.File.Groups[name]
 		var who []string
-		for _, part := range []struct {
-			word string
-			ids  []string
-		}{{"web", g.Web}, {"web group", g.WebGroups}, {"Slack", g.Slack}, {"Slack user group", g.SlackUsergroups}, {"Discord", g.Discord},
-			{"Discord role", g.DiscordRoles}} {
-			if len(part.ids) > 0 {
-				who = append(who, part.word+" "+strings.Join(part.ids, ", "))
+		for _, scheme := range g.Schemes() {
+			n := network.Of(scheme)
+			for _, part := range [][]string{append([]string{n.Title}, g.People[scheme]...), append([]string{n.Group}, g.Groups[scheme]...)} {
+				if len(part) > 1 {
+					who = append(who, part[0]+" "+strings.Join(part[1:], ", "))
+				}
 			}
 		}
 		out = append(out, fmt.Sprintf("%s (%s)", name, cmp.Or(strings.Join(who, "; "), "nobody")))

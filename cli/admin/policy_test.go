@@ -254,7 +254,7 @@ policy:
 
 func TestExplainKnowsWhoMayUseATargetAndWhere(t *testing.T) {
 	f := config.Defaults()
-	f.Groups = map[string]policy.Group{"dba": {Web: []string{"dora"}, SlackUsergroups: []string{"S1"}}, "oncall": {Web: []string{"alice", "dora"}}}
+	f.Groups = map[string]policy.Group{"dba": {People: policy.IDs{"web": {"dora"}}, Groups: policy.IDs{"slack": {"S1"}}}, "oncall": {People: policy.IDs{"web": {"alice", "dora"}}}}
 	f.Targets = map[string]config.TargetConfig{
 		"local": {Kind: "local", Approvers: []string{"oncall"}},
 		"db-1":  {Kind: "ssh", Host: "db-1", Approvers: []string{"oncall"}, Users: []string{"dba"}, Channels: []string{"slack:C1", "web"}},
@@ -300,8 +300,8 @@ func TestExplainSaysWhoIsOnCall(t *testing.T) {
 	f := config.Defaults()
 	rota := policy.Reference{Source: "rota"}.String()
 	f.OnCall = map[string]config.OnCallConfig{"rota": {Kind: "ical", Path: file, Fallback: "leads"}}
-	f.Groups = map[string]policy.Group{"leads": {Web: []string{"dora"}}}
-	f.People = map[string]policy.Group{"bob@example.com": {Web: []string{"bob"}}}
+	f.Groups = map[string]policy.Group{"leads": {People: policy.IDs{"web": {"dora"}}}}
+	f.People = map[string]policy.Group{"bob@example.com": {People: policy.IDs{"web": {"bob"}}}}
 	f.Targets = map[string]config.TargetConfig{"local": {Kind: "local", Approvers: []string{rota}}}
 	for at, want := range map[string]string{
 		"2026-03-10T05:00:00Z": "1 person of bob@example.com, on call until 08:00 UTC",

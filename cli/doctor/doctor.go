@@ -5,7 +5,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -139,7 +138,7 @@ func (d *doctor) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(d.slack(ctx, e, f), d.discord(ctx, e, f)); err != nil {
+	if err := d.networks(ctx, e, f); err != nil {
 		return err
 	}
 	d.print("clock", d.clocks.judge())

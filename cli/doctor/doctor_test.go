@@ -80,9 +80,9 @@ func TestDoctorSaysWhoCanApprove(t *testing.T) {
 	}{
 		{"no group", config.Env{}, config.File{Targets: map[string]config.TargetConfig{"x": {}}}, "warn", "targets.x.approvers"},
 		{"an empty group", config.Env{}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {}}}, "warn", "(g) are empty"},
-		{"nobody on Slack", config.Env{SlackBotToken: "x"}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Web: []string{"a"}}}}, "warn", "from Slack"},
-		{"somebody on Slack", config.Env{SlackBotToken: "x"}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {SlackUsergroups: []string{"S1"}}}}, "ok", "g"},
-		{"somebody on the console", config.Env{}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Web: []string{"a"}}}}, "ok", "g"},
+		{"nobody on Slack", config.Env{SlackBotToken: "x"}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {People: policy.IDs{"web": {"a"}}}}}, "warn", "from Slack"},
+		{"somebody on Slack", config.Env{SlackBotToken: "x"}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Groups: policy.IDs{"slack": {"S1"}}}}}, "ok", "g"},
+		{"somebody on the console", config.Env{}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {People: policy.IDs{"web": {"a"}}}}}, "ok", "g"},
 	} {
 		if r := approversOf(tc.env, tc.file, "x"); r.label != tc.label || !strings.Contains(r.text+r.fix, tc.want) {
 			t.Errorf("%s: %+v", tc.rule, r)

@@ -21,7 +21,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"countersign/adapters/slack"
+	"countersign/adapters/chat/network"
 	"countersign/agent/spend"
 	"countersign/alerts"
 	"countersign/alerts/notice"
@@ -148,9 +148,9 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"date that is no number", answer("today").clock(ctx), "skip", `"today"`, ""},
 		{"a clock far off", answer("1").clock(ctx), "warn", "behind the bot's", "keep both with NTP"},
 
-		{"a network's sentence", fromSlack(slack.Outcome{Result: slack.Failed, Text: "it is off (as; ever); switch it on; or not"}), "FAIL", "it is off (as; ever)", "switch it on; or not"},
-		{"a network's sentence without a fix", fromSlack(slack.Outcome{Result: slack.Failed, Text: "the tokens are swapped"}), "FAIL", "the tokens are swapped", again},
-		{"a network's note that leaves nothing to do", fromSlack(slack.Outcome{Result: slack.Noted, Text: "its people see it"}), "warn", "its people see it", ""},
+		{"a network's sentence", fromNetwork(network.Outcome{Result: network.Failed, Text: "it is off (as; ever); switch it on; or not"}), "FAIL", "it is off (as; ever)", "switch it on; or not"},
+		{"a network's sentence without a fix", fromNetwork(network.Outcome{Result: network.Failed, Text: "the tokens are swapped"}), "FAIL", "the tokens are swapped", again},
+		{"a network's note that leaves nothing to do", fromNetwork(network.Outcome{Result: network.Noted, Text: "its people see it"}), "warn", "its people see it", ""},
 	} {
 		switch {
 		case tc.got.label != tc.label || !strings.Contains(tc.got.text, tc.text) || !strings.Contains(tc.got.fix, tc.fix) || (tc.fix == "" && tc.label != "FAIL" && tc.got.fix != ""):
@@ -328,7 +328,7 @@ func TestDoctorLooksAtThePolicy(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	base := func(change func(*config.File)) config.File {
 		f := config.Defaults()
-		f.Groups = map[string]policy.Group{"oncall": {Web: []string{"a", "b"}}, "one": {Web: []string{"a"}}, "none": {}, "team": {SlackUsergroups: []string{"S1"}}}
+		f.Groups = map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"a", "b"}}}, "one": {People: policy.IDs{"web": {"a"}}}, "none": {}, "team": {Groups: policy.IDs{"slack": {"S1"}}}}
 		f.Targets = map[string]config.TargetConfig{"web-1": {Kind: "local", Approvers: []string{"oncall"}, Labels: map[string]string{"env": "production"}}}
 		f.Agent.Target = "web-1"
 		change(&f)
@@ -387,9 +387,9 @@ func TestDoctorLooksAtThePolicy(t *testing.T) {
 		{"a user group, whose size is not known", "votes on web-1", on("team"), "ok", "people enough"},
 		{"nobody at all, of which another line tells", "votes on web-1", on("none"), "", ""},
 
-		{"a group that is named nowhere", "group idle", func(f *config.File) { f.Groups["idle"] = policy.Group{Slack: []string{"U1"}} }, "warn", "no target and no rule names it"},
-		{"a group that lets people log in", "group idle", func(f *config.File) { f.Groups["idle"] = policy.Group{Web: []string{"c"}} }, "", ""},
-		{"a group that a condition names", "group idle", both(func(f *config.File) { f.Groups["idle"] = policy.Group{Slack: []string{"U1"}} }, func(f *config.File) {
+		{"a group that is named nowhere", "group idle", func(f *config.File) { f.Groups["idle"] = policy.Group{People: policy.IDs{"slack": {"U1"}}} }, "warn", "no target and no rule names it"},
+		{"a group that lets people log in", "group idle", func(f *config.File) { f.Groups["idle"] = policy.Group{People: policy.IDs{"web": {"c"}}} }, "", ""},
+		{"a group that a condition names", "group idle", both(func(f *config.File) { f.Groups["idle"] = policy.Group{People: policy.IDs{"slack": {"U1"}}} }, func(f *config.File) {
 			f.Policy.Rules = []policy.Rule{{Name: "r", When: `"idle" in requester_groups`, Then: "ask"}}
 		}), "", ""},
 

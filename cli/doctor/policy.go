@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/adapters/chat/network"
 	"countersign/cli/words"
 	"countersign/config"
 	"countersign/config/rules"
@@ -81,12 +82,10 @@ func membersOf(f config.File, groups []string) memberSet {
 	c := memberSet{ids: map[string]bool{}}
 	for _, name := range groups {
 		g := f.Groups[name]
-		for network, ids := range map[string][]string{"slack": g.Slack, "discord": g.Discord, "web": g.Web} {
-			for _, id := range ids {
-				c.ids[network+":"+id] = true
-			}
+		for _, id := range g.Users() {
+			c.ids[string(id)] = true
 		}
-		c.open = c.open || len(g.SlackUsergroups)+len(g.DiscordRoles)+len(g.WebGroups) > 0
+		c.open = c.open || len(g.Groups) > 0
 	}
 	return c
 }
@@ -150,8 +149,8 @@ func votes(n int) string {
 // when it may.
 func whyNever(f config.File, r policy.Rule) string {
 	m := r.Match
-	if len(m.Channels) > 0 && !slices.ContainsFunc(m.Channels, mayBeChannel) {
-		return fmt.Sprintf("no channel is named like %s; they are web, slack:ID and discord:ID", list(m.Channels))
+	if len(m.Channels) > 0 && !slices.ContainsFunc(m.Channels, func(pattern string) bool { return mayBeChannel(f, pattern) }) {
+		return fmt.Sprintf("no channel is named like %s; they are like %s", list(m.Channels), network.Or(f.Networks(), network.Network.Place))
 	}
 	if len(m.Requesters) > 0 {
 		if c := membersOf(f, m.Requesters); len(c.ids) == 0 && !c.open {
@@ -205,13 +204,14 @@ func labelsText(labels map[string]string) string {
 }
 
 // mayBeChannel reports whether some channel fits a pattern.
-func mayBeChannel(pattern string) bool {
+func mayBeChannel(f config.File, pattern string) bool {
 	begins, _, glob := strings.Cut(pattern, "*")
-	if !glob {
-		return pattern == "web" || strings.HasPrefix(pattern, "slack:") || strings.HasPrefix(pattern, "discord:")
-	}
-	return slices.ContainsFunc([]string{"web", "slack:", "discord:"}, func(s string) bool {
-		return strings.HasPrefix(s, begins) || s != "web" && strings.HasPrefix(begins, s)
+	return slices.ContainsFunc(f.Networks(), func(n network.Network) bool {
+		whole := strings.TrimSuffix(n.Place(), "ID")
+		if !glob {
+			return pattern == whole || n.Platform() != "" && strings.HasPrefix(pattern, whole)
+		}
+		return strings.HasPrefix(whole, begins) || n.Platform() != "" && strings.HasPrefix(begins, whole)
 	})
 }
 
@@ -247,7 +247,7 @@ func unusedGroups(f config.File) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(f.Groups)) {
 		g := f.Groups[name]
-		if !used[name] && len(g.Slack)+len(g.SlackUsergroups)+len(g.Discord)+len(g.DiscordRoles) > 0 {
+		if !used[name] && slices.ContainsFunc(g.Schemes(), func(s string) bool { return s != network.Web }) {
 			out = append(out, name)
 		}
 	}
@@ -275,27 +275,22 @@ func approversOf(e config.Env, f config.File, target string) result {
 		g := f.Groups[name]
 		if _, ok := policy.ParseReference(name); ok {
 			for _, p := range f.People {
-				all.Slack, all.Discord, all.Web = append(all.Slack, p.Slack...), append(all.Discord, p.Discord...), append(all.Web, p.Web...)
+				all.Add(policy.Group{People: p.People})
 			}
 		}
-		all.Slack = append(all.Slack, g.Slack...)
-		all.SlackUsergroups = append(all.SlackUsergroups, g.SlackUsergroups...)
-		all.Discord = append(all.Discord, g.Discord...)
-		all.DiscordRoles = append(all.DiscordRoles, g.DiscordRoles...)
-		all.Web = append(all.Web, g.Web...)
-		all.WebGroups = append(all.WebGroups, g.WebGroups...)
+		all.Add(g)
 	}
-	onSlack, onDiscord := len(all.Slack)+len(all.SlackUsergroups), len(all.Discord)+len(all.DiscordRoles)
 	groups := strings.Join(t.Approvers, ", ")
 	switch {
 	case len(t.Approvers) == 0:
 		return warns("nobody can approve on this target, so nothing but proven reads runs there").withFix("name a group under targets.%s.approvers", target)
-	case onSlack+onDiscord+len(all.Web)+len(all.WebGroups) == 0:
+	case len(all.Schemes()) == 0:
 		return warns("nobody can approve on this target, because its groups (%s) are empty", groups).withFix("add people to them")
-	case e.SlackBotToken != "" && onSlack == 0:
-		return warns("nobody can approve from Slack: the groups %s name no slack or slack_usergroups", groups).withFix("add ids of Slack to them")
-	case e.DiscordBotToken != "" && onDiscord == 0:
-		return warns("nobody can approve from Discord: the groups %s name no discord or discord_roles", groups).withFix("add ids of Discord to them")
+	}
+	for _, n := range f.Networks() {
+		if e.Opens(n) && !all.On(n.Scheme) {
+			return warns("nobody can approve from %s: the groups %s name no %s or %s", n.Title, groups, n.Scheme, n.GroupsKey()).withFix("add ids of %s to them", n.Title)
+		}
 	}
 	return fine("%s", groups)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/adapters/chat/network"
 	"countersign/cli/words"
 )
 
@@ -74,8 +75,7 @@ var pages = map[string]string{
 	"group": "sign-in", "mode": "policy-order", "data directory": "store", "store": "store", "disk": "store", "file system": "store", "web": "console-network",
 	"web sign-in": "sign-in", "metrics": "metrics", "tools": "tools", "workflows": "workflows", "alerts": "alerts", "plugin": "plugins", "mcp": "plugins",
 	"traces": "observability", "store standby": "postgres", "store commits": "postgres", "store connections": "postgres", "old store": "postgres-moving",
-	"target": "targets", "engine": "containers", "terminals": "terminals", "files": "ssh", "shell": "ssh", "lock": "gate", "reads": "gate", "on call": "oncall", "tickets": "tickets", "rehearsals": "previews", "slack": "slack-troubleshooting",
-	"discord": "discord-troubleshooting",
+	"target": "targets", "engine": "containers", "terminals": "terminals", "files": "ssh", "shell": "ssh", "lock": "gate", "reads": "gate", "on call": "oncall", "tickets": "tickets", "rehearsals": "previews",
 }
 
 // pageOf is the document about a check: the doctor's own for one without another.
@@ -85,6 +85,9 @@ func pageOf(check string) string {
 		if page := pages[strings.Join(fields[:n], " ")]; page != "" {
 			return page
 		}
+	}
+	if len(fields) > 0 && network.Of(fields[0]).Token != "" {
+		return network.Of(fields[0]).Kind + "-troubleshooting"
 	}
 	return "doctor"
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,7 +107,12 @@ func (a *Answers) fill() error {
 		}
 	}
 	a.Key, a.Model = os.Getenv("OPENAI_API_KEY"), cmp.Or(a.Model, os.Getenv("OPENAI_MODEL"))
-	a.SlackBot, a.SlackApp, a.Discord = os.Getenv("SLACK_BOT_TOKEN"), os.Getenv("SLACK_APP_TOKEN"), os.Getenv("DISCORD_BOT_TOKEN")
+	a.Tokens = map[string]string{}
+	for _, c := range connections() {
+		for _, t := range c.tokens {
+			a.Tokens[t.variable] = os.Getenv(t.variable)
+		}
+	}
 	var missing []string
 	if a.Model == "" {
 		missing = append(missing, "--model NAME")
@@ -204,7 +210,7 @@ func (a *Answers) write(out io.Writer, force bool) error {
 	if words.Passing() {
 		fmt.Fprintf(&b, "\nThe service expects the program at %s: go build -o %[1]s ./cmd/bot\n", installed)
 	}
-	if (a.SlackBot != "" || a.Discord != "") && a.Member == "" {
+	if slices.ContainsFunc(connections(), a.used) && a.Member == "" {
 		b.WriteString("\nNobody can approve from there yet: add ids of people to groups.oncall in " + settings + ".\n")
 	}
 	_, err = out.Write([]byte(b.String()))

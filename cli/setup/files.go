@@ -28,8 +28,8 @@ type Answers struct {
 	SSHConfig string
 	// Unusable are those of Hosts that couldn't be reached, and why. They are written as comments.
 	Unusable map[string]string
-	// Slack and Discord say who they are there; "" is not used.
-	SlackBot, SlackApp, Discord string
+	// Tokens are those of chat networks, by their variables.
+	Tokens map[string]string
 	// Member is the id of who approves there; "" is added later.
 	Member string
 	// around is the environment of the questions.
@@ -51,9 +51,11 @@ func (a Answers) environment() string {
 	set("OPENAI_BASE_URL", a.ModelURL)
 	set("OPENAI_API_KEY", a.Key)
 	set("OPENAI_MODEL", a.Model)
-	set("SLACK_BOT_TOKEN", a.SlackBot)
-	set("SLACK_APP_TOKEN", a.SlackApp)
-	set("DISCORD_BOT_TOKEN", a.Discord)
+	for _, c := range connections() {
+		for _, t := range c.tokens {
+			set(t.variable, a.Tokens[t.variable])
+		}
+	}
 	if a.System {
 		set("COUNTERSIGN_DATA_DIR", systemData)
 	}
@@ -77,18 +79,12 @@ func (a Answers) configuration() string {
 	}
 	b.WriteString("\n# Who approves. Names in web sign in to the console: countersign login NAME.\ngroups:\n  oncall:\n")
 	fmt.Fprintf(&b, "    web: [%s]\n", list(a.People))
-	const slackIDs, discordIDs = " # ids of people: their profile, \"Copy member ID\"\n", " # ids of people: \"Copy User ID\", in developer mode\n"
-	switch {
-	case a.SlackBot != "" && a.Member != "":
-		b.WriteString("    slack: [" + quoted(a.Member) + "]" + slackIDs)
-	case a.SlackBot != "":
-		b.WriteString("    slack: []" + slackIDs)
-	case a.Discord != "" && a.Member != "":
-		b.WriteString("    discord: [" + quoted(a.Member) + "]" + discordIDs)
-	case a.Discord != "":
-		b.WriteString("    discord: []" + discordIDs)
-	default:
-		b.WriteString("    # slack: [U024BE7LH]" + slackIDs + "    # discord: [\"123456789012345678\"]" + discordIDs)
+	if i := slices.IndexFunc(connections(), a.used); i >= 0 {
+		b.WriteString("    " + a.approvers(connections()[i], a.Member))
+	} else {
+		for _, c := range connections() {
+			b.WriteString("    # " + a.approvers(c, c.sample))
+		}
 	}
 	b.WriteString("\npolicy:\n  approve:\n")
 	if a.solo() {

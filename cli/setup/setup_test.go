@@ -124,7 +124,7 @@ func TestEightQuestionsMakeSettingsThatTheBotReads(t *testing.T) {
 		t.Errorf("the questions are:\n%s", said)
 	}
 	f, next := written(t, a)
-	if f.Policy.Approve.Requester != "solo" || len(f.Groups["oncall"].Web) != 1 || f.Groups["oncall"].Slack[0] != "U024BE7LH" || len(f.Targets) != 4 || f.Targets["db-prod"].Host != "Db.Prod" || f.Targets["web-1"].HostKey != "ask" {
+	if f.Policy.Approve.Requester != "solo" || len(f.Groups["oncall"].People["web"]) != 1 || f.Groups["oncall"].People["slack"][0] != "U024BE7LH" || len(f.Targets) != 4 || f.Targets["db-prod"].Host != "Db.Prod" || f.Targets["web-1"].HostKey != "ask" {
 		t.Errorf("%+v", f)
 	}
 	if _, ok := f.Targets["down"]; ok || !strings.Contains(a.configuration(), "# Not usable yet: down was looked at; start it\n  #  down: {") {
@@ -139,8 +139,8 @@ func TestEightQuestionsMakeSettingsThatTheBotReads(t *testing.T) {
 }
 
 func TestSeveralPeopleAreNotInSoloMode(t *testing.T) {
-	f, _ := written(t, Answers{Model: "m", ModelURL: "u", People: []string{"ann", "yes", "007", "a@b.c"}, Hosts: []string{"local", `we"ird\`, "-x"}, Discord: "t"})
-	if f.Policy.Approve.Requester == "solo" || strings.Join(f.Groups["oncall"].Web, " ") != "ann yes 007 a@b.c" || f.Targets["we-ird"].Host != `we"ird\` || f.Targets["host-local"].Host != "local" || f.Targets["x"].Host != "-x" {
+	f, _ := written(t, Answers{Model: "m", ModelURL: "u", People: []string{"ann", "yes", "007", "a@b.c"}, Hosts: []string{"local", `we"ird\`, "-x"}, Tokens: map[string]string{"DISCORD_BOT_TOKEN": "t"}})
+	if f.Policy.Approve.Requester == "solo" || strings.Join(f.Groups["oncall"].People["web"], " ") != "ann yes 007 a@b.c" || f.Targets["we-ird"].Host != `we"ird\` || f.Targets["host-local"].Host != "local" || f.Targets["x"].Host != "-x" {
 		t.Errorf("%+v", f)
 	}
 }

@@ -137,7 +137,7 @@ func demoFile(file string, on choice) (config.File, error) {
 		}
 		f.Targets = configured.Targets
 	}
-	f.Groups = map[string]policy.Group{"oncall": {Web: []string{"you"}}}
+	f.Groups = map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"you"}}}}
 	if err := on.apply(&f); err != nil {
 		return f, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"countersign/adapters/chat/network"
 	"countersign/cli"
 )
 
@@ -106,7 +107,7 @@ var examples = map[string]string{ //nolint:gosec // no credentials
 // What the help says itself has none.
 var pages = map[string]string{
 	"run": "configuration", "init": "first-five-minutes", "demo": "first-five-minutes", "tool": "one-shot", "tools": "tools", "classify": "proof",
-	"config": "configuration", "login": "sign-in", "web": "sign-in", "doctor": "doctor", "healthz": "operations", "slack": "slack", "discord": "discord",
+	"config": "configuration", "login": "sign-in", "web": "sign-in", "doctor": "doctor", "healthz": "operations",
 	"policy": "policy", "audit": "audit", "export": "archive", "verify": "archive-check", "upgrade": "operations", "backup": "backup", "restore": "backup",
 	"store": "store", "forget": "store", "threads": "command-line", "show": "command-line", "send": "command-line", "exec": "command-line", "request": "command-line", "calls": "command-line", "mcp": "other-agents", "hook": "agent-hooks",
 	"approvals": "command-line", "sessions": "command-line", "attach": "command-line", "replay": "command-line", "logs": "command-line",
@@ -145,7 +146,11 @@ func withExamples(c *cobra.Command, path string) {
 	for _, sub := range c.Commands() {
 		sub.Example = examples[path+sub.Name()]
 		first, _, _ := strings.Cut(path+sub.Name(), " ")
-		if page := pages[first]; page != "" {
+		page := pages[first]
+		if network.Of(first).Token != "" {
+			page = first
+		}
+		if page != "" {
 			cli.SetPage(sub, page)
 			sub.Long = cmp.Or(sub.Long, sub.Short+".") + "\n\nRead more: bot docs " + page
 		}

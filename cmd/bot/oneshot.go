@@ -65,14 +65,19 @@ func configCommand() *cobra.Command {
 				Environment map[string]any `yaml:"environment"`
 				File        config.File    `yaml:"file"`
 			}{map[string]any{
-				"SLACK_BOT_TOKEN": masked(e.SlackBotToken), "SLACK_APP_TOKEN": masked(e.SlackAppToken),
-				"SLACK_SIGNING_SECRET": masked(e.SlackSigningSecret), "SLACK_API_URL": e.SlackAPIURL,
-				"DISCORD_BOT_TOKEN": masked(e.DiscordBotToken), "DISCORD_API_URL": e.DiscordAPIURL,
 				"OPENAI_API_KEY": masked(e.OpenAIKey), "OPENAI_BASE_URL": e.OpenAIBaseURL, "OPENAI_MODEL": e.OpenAIModel,
 				"TAVILY_API_KEY": masked(e.TavilyKey), "TAVILY_BASE_URL": e.TavilyURL, "COUNTERSIGN_MODEL_API": e.ModelAPI, "COUNTERSIGN_MODEL_HEADERS": headers, "COUNTERSIGN_CONFIG": e.Config,
 				"COUNTERSIGN_DATA_DIR": e.DataDir, "COUNTERSIGN_LISTEN": e.Listen, "COUNTERSIGN_INSTANCE": e.Instance,
 				"COUNTERSIGN_LOG_LEVEL": e.LogLevel, "COUNTERSIGN_LOG_FORMAT": e.LogFormat,
 			}, f}
+			for _, n := range f.Networks() {
+				for _, name := range n.Secrets() {
+					view.Environment[name] = masked(redact.Secret(e.Value(name)))
+				}
+				if n.API != "" {
+					view.Environment[n.API] = e.Value(n.API)
+				}
+			}
 			enc := yaml.NewEncoder(cmd.OutOrStdout())
 			enc.SetIndent(2)
 			return errors.Join(enc.Encode(view), enc.Close())
@@ -195,7 +200,7 @@ func oneApprover(f *config.File, person string) error {
 	if groups == nil {
 		groups = map[string]policy.Group{}
 	}
-	groups["keyboard"] = policy.Group{Web: []string{person}}
+	groups["keyboard"] = policy.Group{People: policy.IDs{"web": {person}}}
 	f.Groups, f.Policy.Approve.Count, f.Policy.Approve.Requester = groups, 1, "always"
 	for name, t := range f.Targets {
 		t.Approvers, t.Users, t.Channels = []string{"keyboard"}, nil, nil

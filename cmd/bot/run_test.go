@@ -9,7 +9,7 @@ import (
 
 func TestTheLinkOfRunIsForWhoStartsIt(t *testing.T) {
 	f := config.Defaults()
-	f.Groups = map[string]policy.Group{"leads": {Web: []string{"dora"}}, "oncall": {Web: []string{"alice", "bob@example.com"}}, "viewers": {Web: []string{"vera"}}}
+	f.Groups = map[string]policy.Group{"leads": {People: policy.IDs{"web": {"dora"}}}, "oncall": {People: policy.IDs{"web": {"alice", "bob@example.com"}}}, "viewers": {People: policy.IDs{"web": {"vera"}}}}
 	f.Web.Viewers, f.Policy.BreakGlass = []string{"viewers"}, policy.Groups{"leads"}
 	for _, tc := range []struct {
 		accounts []string
@@ -24,7 +24,7 @@ func TestTheLinkOfRunIsForWhoStartsIt(t *testing.T) {
 			t.Errorf("%q: a link for %q, want %q", tc.accounts, got, tc.want)
 		}
 	}
-	f.Groups = map[string]policy.Group{"leads": {Web: []string{"dora"}}}
+	f.Groups = map[string]policy.Group{"leads": {People: policy.IDs{"web": {"dora"}}}}
 	f.Web.Viewers = nil
 	if got := whoStarts(f, nil); got != "dora" {
 		t.Errorf("with nobody else: %q", got)

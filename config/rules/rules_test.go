@@ -12,7 +12,7 @@ import (
 
 func TestWhoMayUseATargetWhere(t *testing.T) {
 	f := config.Defaults()
-	f.Groups = map[string]policy.Group{"dba": {Web: []string{"dora"}}}
+	f.Groups = map[string]policy.Group{"dba": {People: policy.IDs{"web": {"dora"}}}}
 	f.Targets = map[string]config.TargetConfig{
 		"local": {Kind: "local"},
 		"db":    {Kind: "local", Users: []string{"dba"}, Channels: []string{"web"}, Reads: string(approvals.ReadsAsk)},

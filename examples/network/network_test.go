@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +14,17 @@ import (
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/chattest"
+	"countersign/approvals"
+	"countersign/approvals/gate"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
 	"countersign/examples/network"
+	"countersign/store"
+	"countersign/store/mem"
 )
 
 // folder is a network of files with one person in it.
@@ -139,4 +148,78 @@ func TestARestartPostsNothingTwice(t *testing.T) {
 	if got := f.shown("file:t"); len(got) != 1 || got[0].Text != "once" {
 		t.Errorf("the thread shows %+v", got)
 	}
+}
+
+// decider is a bot that takes what people say and asks a gate about what they press.
+type decider struct{ *gate.Gate }
+
+func (decider) Deliver(context.Context, chat.Event) error { return nil }
+
+// TestItsPeopleApprove: somebody whom a group names by the scheme decides with a press, and nobody else does.
+func TestItsPeopleApprove(t *testing.T) {
+	var groups map[string]policy.Group
+	if err := yaml.Unmarshal([]byte("oncall: {file: [alice]}"), &groups); err != nil {
+		t.Fatal(err)
+	}
+	pol, err := policy.New(policy.Config{Approve: policy.Approve{Requester: "always"}}, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := mem.Open()
+	g := gate.New(gate.Config{
+		DB: db, Policy: func() *policy.Policy { return pol }, Classify: risk.Judge, Now: time.Now, Wake: func(string) {}, Log: slog.New(slog.DiscardHandler),
+		Place: func(chat.ThreadID, string) gate.Place {
+			return gate.Place{Channel: "file", Approvers: []string{"oncall"}, Mode: policy.Balanced}
+		},
+		Limits: func() gate.Limits { return gate.Limits{} },
+	})
+	f := &folder{t: t, dir: t.TempDir()}
+	a := network.New(network.Config{Folder: f.dir, Every: 5 * time.Millisecond})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- a.Run(ctx, decider{g}) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+
+	th, err := f.say("", "m1", "restart app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rec approvals.Record
+	err = db.Update(ctx, func(tx store.Tx) error {
+		rec = g.Ask(tx, approvals.Request{
+			Thread: th, Call: "c1", By: chat.User{ID: "file:alice", Name: "alice"}, Floor: risk.Read,
+			Action: approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("systemctl restart app"), Shell: "bash"},
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Post(ctx, th, chat.Post{Key: chat.CardPrefix + string(rec.ID), Card: new(card(t, db, g, rec))}); err != nil {
+		t.Fatal(err)
+	}
+	button := chat.ButtonID("approve:" + string(rec.ID) + "." + rec.Nonce)
+	for _, who := range []string{"eve", "alice"} {
+		ans, err := f.write(th, network.Line{ID: "press-" + who, From: who, Press: button})
+		if err != nil || ans.OK != (who == "alice") {
+			t.Errorf("%s: %+v %v", who, ans, err)
+		}
+	}
+	_ = db.View(ctx, func(tx store.Tx) error { rec, _ = approvals.Ledger{}.Get(tx, rec.ID); return nil })
+	if len(rec.Votes) != 1 || rec.Votes[0].User.ID != "file:alice" || rec.State != approvals.Approved {
+		t.Errorf("%s by %+v", rec.State, rec.Votes)
+	}
+}
+
+func card(t *testing.T, db store.DB, g *gate.Gate, rec approvals.Record) (c chat.Card) {
+	t.Helper()
+	if err := db.View(t.Context(), func(tx store.Tx) error { c = g.Card(tx, rec); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

@@ -21,13 +21,14 @@ const module = "countersign/"
 // above it counts, and what no row names may import nothing of ours. Packages that serve
 // tests are free; nobody else imports them.
 var inside = map[string]string{
-	"adapters/chat":        "",
-	"adapters/chat/scribe": "adapters/chat adapters/chat/lanes",
-	"adapters/chat/face":   "adapters/chat adapters/chat/visible",
-	"adapters/slack":       "adapters/chat/... adapters/slack/... internal/redact",
-	"adapters/discord":     "adapters/chat/... adapters/discord/... internal/redact",
-	"console/api":          "adapters/chat",
-	"console":              "adapters/chat/... console/... internal/publicnet internal/redact store", // nobody else keeps that network's messages
+	"adapters/chat":         "",
+	"adapters/chat/scribe":  "adapters/chat adapters/chat/lanes",
+	"adapters/chat/face":    "adapters/chat adapters/chat/visible",
+	"adapters/slack":        "adapters/chat/... adapters/slack/... internal/redact",
+	"adapters/discord":      "adapters/chat/... adapters/discord/... internal/redact",
+	"console/api":           "adapters/chat",
+	"console":               "adapters/chat/... console/... internal/publicnet internal/redact store", // nobody else keeps that network's messages
+	"adapters/chat/network": "adapters/chat",
 
 	"agent":            "adapters/chat agent/... approvals approvals/card approvals/deed approvals/risk internal/failpoint store store/queue tools tools/output tools/plan tools/truncate",
 	"agent/history":    "adapters/chat agent/llm approvals store",
@@ -54,9 +55,9 @@ var inside = map[string]string{
 	"approvals/card":             "adapters/chat approvals approvals/deed approvals/risk",
 	"approvals/deed":             "approvals approvals/argv approvals/risk",
 	"approvals/gate":             "adapters/chat approvals/... internal/failpoint store store/aging store/outbox store/queue",
-	"approvals/oncall":           "adapters/chat approvals approvals/policy approvals/risk internal/redact internal/rest store store/mem",
+	"approvals/oncall":           "adapters/chat adapters/chat/network approvals approvals/policy approvals/risk internal/redact internal/rest store store/mem",
 	"approvals/tickets":          "approvals internal/redact internal/rest store store/mem",
-	"approvals/policy":           "adapters/chat approvals approvals/risk internal/condition",
+	"approvals/policy":           "adapters/chat adapters/chat/network approvals approvals/risk internal/condition",
 	"approvals/risk":             "internal/bash approvals/secretfile",
 	"approvals/secretfile":       "",
 
@@ -112,7 +113,7 @@ var inside = map[string]string{
 	"config/address": "config",
 	"internal/bash":  "",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
-	"cli/admin":            "adapters/chat console/api agent/report agent/spend approvals approvals/audit approvals/gate approvals/oncall approvals/policy approvals/risk bot bot/desk bot/machines bot/threads config/address cli config internal/redact config/rules config/storage cli/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica proof/witness/ask proof/witness/cosign proof/witness/keys tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
+	"cli/admin":            "adapters/chat console/api agent/report agent/spend approvals approvals/audit approvals/gate approvals/oncall approvals/policy approvals/risk bot bot/desk bot/machines bot/threads config/address cli config internal/redact config/rules config/storage cli/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica proof/witness/ask proof/witness/cosign proof/witness/keys tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output adapters/chat/network",
 	"proof/verifier":       "approvals/passkey proof/witness/cosign",
 	"proof/witness":        "proof/witness/ask proof/witness/cosign proof/witness/keys",
 	"proof/witness/ask":    "proof/witness/cosign",
@@ -124,13 +125,13 @@ var inside = map[string]string{
 	"client/hook":          "adapters/chat/visible client client/account",
 	"cli/remote":           "adapters/chat adapters/chat/visible client client/account cli config console/api client/hook client/mcpserver cli/words targets/record",
 	"cli/manual":           "docs config cli/words",
-	"cli/setup":            "config internal/redact cli/words",
-	"cli/doctor":           "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/oncall approvals/policy approvals/risk approvals/tickets bot/console bot/machines bot/threads bot/toolbox bot/webhooks config/address config bot/observe internal/redact config/rules config/storage cli/words proof/signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/backend/door targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
+	"cli/setup":            "adapters/chat/network config internal/redact cli/words",
+	"cli/doctor":           "adapters/chat adapters/chat/network agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/oncall approvals/policy approvals/risk approvals/tickets bot/console bot/machines bot/networks bot/threads bot/toolbox bot/webhooks config/address config bot/observe internal/redact config/rules config/storage cli/words proof/signer/enroll store store/bolt store/migrate store/postgres targets/backend targets/backend/door targets/container targets/receipt targets/rehearsal targets/ssh targets/tmux tools tools/hostkey tools/mcp",
 	"cli/words":            "",
 	"bot/steady":           "",
 	"cli":                  "config internal/edits cli/words",
 	"config/storage":       "config store store/bolt store/migrate store/postgres",
-	"config":               "approvals/secretfile proof/witness/cosign console/spelling agent/role agent/spend alerts approvals approvals/oncall approvals/passkey approvals/policy approvals/risk approvals/tickets internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell",
+	"config":               "approvals/secretfile proof/witness/cosign console/spelling agent/role agent/spend alerts approvals approvals/oncall approvals/passkey approvals/policy approvals/risk approvals/tickets internal/edits internal/redact tools/mcp tools/outside tools/output tools/shell adapters/chat/network",
 	"cli/incident":         "targets/backend targets/backend/door",
 	"bot/observe/otlp":     "",
 	"bot/observe":          "bot/observe/otlp adapters/chat agent/history agent/llm approvals approvals/risk",
@@ -143,13 +144,12 @@ var inside = map[string]string{
 	"bot/console":   "adapters/chat console console/api console/connlimit console/oidc console/tlsfile console/webpush approvals/audit approvals/passkey/... bot/machines bot/replicas internal/condition config internal/redact config/rules store",
 	"bot/desk":      "adapters/chat console/api agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow alerts approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/record targets/session targets/tmux tools tools/delegate tools/files tools/outside tools/output",
 	"bot/health":    "console/connlimit approvals approvals/audit bot/replicas store",
-	"bot/networks":  "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads config internal/failpoint config/rules store store/outbox store/queue",
+	"bot/networks":  "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads config internal/failpoint config/rules store store/outbox store/queue adapters/chat/network internal/redact",
 	"bot/calls":     "adapters/chat console/api agent approvals store store/aging tools",
 	"bot/webhooks":  "adapters/chat approvals/audit store/courier bot/link internal/redact store",
 	"store/courier": "store",
-	"bot/comments":  "adapters/chat approvals approvals/audit approvals/tickets store/courier bot/link store",
-	"bot/link":      "adapters/chat",
-	"bot/handover":  "adapters/chat alerts approvals approvals/policy bot/link store store/mem",
+	"bot/comments":  "adapters/chat approvals approvals/audit approvals/tickets store/courier store",
+	"bot/handover":  "adapters/chat alerts approvals approvals/policy store store/mem",
 	"bot/stream":    "approvals/audit store/courier internal/redact store",
 	"bot/oneshot":   "adapters/chat approvals approvals/card approvals/gate store tools",
 	"bot/replicas":  "adapters/chat config store store/outbox store/postgres store/queue store/replica",
@@ -157,7 +157,7 @@ var inside = map[string]string{
 	"bot/toolbox":   "adapters/chat console/api agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads config internal/redact config/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/outside tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines":  "adapters/chat approvals approvals/risk config internal/failpoint approvals/secretfile proof/signer/client targets/certificate store targets/backend targets/backend/approved targets/backend/door targets/container targets/local targets/receipt targets/record targets/rehearsal targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/shell/named tools/terminal",
 
-	"cmd/bot":                 "adapters/chat adapters/discord adapters/discord/gateway adapters/slack console agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console config/address cli/admin cli cli/remote config cli/doctor cli/incident cli/manual internal/redact config/rules cli/setup cli/toolsdoc cli/words proof/signer targets/backend targets/backend/door targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey proof/verifier proof/witness", // the demo's model is scripted
+	"cmd/bot":                 "adapters/chat adapters/chat/network adapters/discord adapters/discord/gateway adapters/slack console agent/llm/openai/openaitest approvals/passkey approvals/policy bot bot/console config/address cli/admin cli cli/remote config cli/doctor cli/incident cli/manual internal/redact config/rules cli/setup cli/toolsdoc cli/words proof/signer targets/backend targets/backend/door targets/local targets/lock/helper targets/ssh tools tools/code tools/hostkey proof/verifier proof/witness", // the demo's model is scripted
 	"cmd/countersign-hook":    "client/hook",
 	"cmd/countersign-lock":    "targets/backend targets/lock targets/lock/helper",
 	"cmd/countersign-runner":  "proof/signer/runner",

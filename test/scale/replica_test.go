@@ -195,7 +195,7 @@ func (b *bot) assemble(peers agent.Replicas, owner string, alive func(store.Tx, 
 	if err != nil {
 		return err
 	}
-	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"alice", "bob"}}})
+	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"alice", "bob"}}}})
 	if err != nil {
 		return err
 	}

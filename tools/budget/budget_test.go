@@ -236,7 +236,7 @@ func TestTheRuleOfTheDocumentIsAboutThisTool(t *testing.T) {
 	if err := yaml.Unmarshal([]byte("policy:"+text), &f); err != nil {
 		t.Fatal(err)
 	}
-	groups := map[string]policy.Group{"sre-lead": {Web: []string{"lead"}}}
+	groups := map[string]policy.Group{"sre-lead": {People: policy.IDs{"web": {"lead"}}}}
 	pol, err := policy.New(f.Policy, groups, func(string) risk.Verdict { return risk.Verdict{ReadOnly: true, Risk: risk.Read} })
 	if err != nil {
 		t.Fatal(err)

@@ -381,7 +381,7 @@ type house struct {
 
 func newHouse(t *testing.T, mode policy.Mode) *house {
 	t.Helper()
-	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"bob"}}}, risk.Classify)
+	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {People: policy.IDs{"web": {"bob"}}}}, risk.Classify)
 	if err != nil {
 		t.Fatal(err)
 	}
