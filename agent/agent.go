@@ -40,6 +40,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,7 +55,6 @@ import (
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/agent/tokens"
-	"countersign/approvals"
 	"countersign/internal/failpoint"
 	"countersign/store"
 	"countersign/store/queue"
@@ -62,107 +62,27 @@ import (
 	"countersign/tools/output"
 )
 
-// Toolbox is what the model can do in a thread.
-type Toolbox interface {
-	// Specs lists the tools in a stable order: those of the thread's own agent, or of a
-	// sub-agent. target is as for [Desk].
-	Specs(thread chat.ThreadID, agent, target string) []llm.ToolSpec
-	// Plan plans a call without any effect.
-	Plan(ctx context.Context, c tools.Call) (tools.Plan, error)
-}
-
-// Gate decides what may run. Methods that take a Tx write in the caller's
-// transaction.
-type Gate interface {
-	Judge(ctx context.Context, r approvals.Request) approvals.Ruling
-	// Allowed records that a request is about to run without anybody's approval. Ran
-	// records how it ended, Forbidden that it was refused.
-	Allowed(tx store.Tx, r approvals.Request)
-	Ran(tx store.Tx, r approvals.Request, o approvals.Outcome)
-	Forbidden(tx store.Tx, r approvals.Request)
-	// Ask files the request and its card. It is idempotent: a second Ask for the same
-	// call returns the same request.
-	Ask(tx store.Tx, r approvals.Request) approvals.Record
-	// Throttle says why a program's request must not be filed: it repeats one, or there are too many.
-	Throttle(tx store.Tx, r approvals.Request) (why string)
-	// Receipt adds what a request really changed to it.
-	Receipt(tx store.Tx, id approvals.ID, r approvals.Receipt)
-	// Preview adds the preview to a filed request.
-	Preview(tx store.Tx, id approvals.ID, p approvals.Preview)
-	// TrialDue reports whether a change on trial has to be looked at, MayKeep why a person may not keep or
-	// undo it, and EndTrial notes how the trial ended.
-	TrialDue(tx store.Tx, id approvals.ID) bool
-	MayKeep(tx store.Tx, c chat.Click, id approvals.ID, keep bool) (why string)
-	EndTrial(tx store.Tx, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) (c chat.Card, changed bool)
-	// Consume turns an approval into a permit, once, and writes the intent. If it
-	// refuses, the returned sentence says why.
-	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)
-	Finish(tx store.Tx, id approvals.ID, o approvals.Outcome)
-	Lost(tx store.Tx, id approvals.ID)
-	// Unstarted takes the use of an approval back: the run never began.
-	Unstarted(tx store.Tx, id approvals.ID)
-	// Cancel withdraws a request. ok is false if it was decided already.
-	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) (ok bool)
-	// Due handles a timer of the request: it expires the request, or escalates it to
-	// more approvers.
-	Due(tx store.Tx, id approvals.ID)
-	// Heard takes over the ticket that a message names. It asks nobody and is quick.
-	Heard(ctx context.Context, thread chat.ThreadID, by chat.User, text string) error
-	// Ticket answers the chat word "ticket".
-	Ticket(ctx context.Context, thread chat.ThreadID, by chat.User, key string) (string, error)
-	// Revoke ends the thread's standing approvals, and returns how many there were.
-	Revoke(tx store.Tx, thread chat.ThreadID, by chat.User) int
-	// Word decides what somebody wrote ("approve <id>"): the same authorisation
-	// that a button press goes through. Button is the verb, a colon and the id.
-	Word(ctx context.Context, c chat.Click) (chat.Answer, error)
-}
-
-// Outbox writes posts in the caller's transaction and sends them afterwards.
-type Outbox interface {
-	Put(tx store.Tx, thread chat.ThreadID, p chat.Post)
-	Wake(thread chat.ThreadID)
-	// Show shows a passing sign of life, or drops it.
-	Show(ctx context.Context, thread chat.ThreadID, p chat.Progress)
-}
-
-// Watcher measures what happens. Its methods must be quick.
-type Watcher interface {
-	// Resumed receives the whole transcript when a worker loads a thread, Appended every
-	// entry stored after that.
-	Resumed(thread chat.ThreadID, entries []history.Entry)
-	Appended(ctx context.Context, thread chat.ThreadID, entries []history.Entry)
-	// Within returns a context for a conversation of the thread, Tool one for the run of a
-	// call. The caller passes the call's result to end, or nil if the bot shuts down
-	// during the run.
-	Within(ctx context.Context, thread chat.ThreadID, scope string) context.Context
-	Tool(ctx context.Context, thread chat.ThreadID, c llm.Call) (_ context.Context, end func(*history.Result))
-}
-
-type nopWatcher struct{}
-
-func (nopWatcher) Resumed(chat.ThreadID, []history.Entry)                   {}
-func (nopWatcher) Appended(context.Context, chat.ThreadID, []history.Entry) {}
-
-func (nopWatcher) Within(ctx context.Context, _ chat.ThreadID, _ string) context.Context { return ctx }
-
-func (nopWatcher) Tool(ctx context.Context, _ chat.ThreadID, _ llm.Call) (context.Context, func(*history.Result)) {
-	return ctx, func(*history.Result) {}
-}
-
 // Config is what an [Agent] is made of. Every field without a default is
 // required.
 type Config struct {
-	DB     store.DB
-	Model  llm.Model
-	Tools  Toolbox
-	Gate   Gate
-	Outbox Outbox
+	DB    store.DB
+	Model llm.Model
+	Tools Toolbox
+	// The four roles of the gate.
+	Rulings  Rulings
+	Requests Requests
+	Permits  Permits
+	Terms    Terms
+	Outbox   Outbox
 	// Owner names this run of the bot in claims.
 	Owner string
 	// Replicas are the processes that share the store; nil says that there is one.
 	Replicas Replicas
-	// Desk knows what threads work with; nil is [NoDesk].
-	Desk Desk
+	Desk     Desk
+	Witness  Witness
+	// Words are the chat words beside the agent's own, in the order of the help. One with the name of an own
+	// word is that word's place.
+	Words []Word
 	// Outputs keeps the whole output of calls whose result is cut; nil keeps none.
 	Outputs *output.Log
 	// KeepDeleted keeps the text of deleted messages in the record. Models never see it.
@@ -209,6 +129,7 @@ type Config struct {
 // Agent is the conversation engine. Its methods are safe for concurrent use.
 type Agent struct {
 	cfg    Config
+	words  table
 	wake   chan struct{}
 	rescan chan struct{} // asks the dispatcher to check all threads
 	// turns limits how many threads start a step at the same time. Without the limit, a
@@ -230,26 +151,13 @@ type Agent struct {
 
 // New returns an agent; nothing happens until Run.
 func New(cfg Config) *Agent {
-	if cfg.Repeats <= 0 {
-		cfg.Repeats = 2
-	}
-	if cfg.Park <= 0 {
-		cfg.Park = 5 * time.Minute
-	}
-	if cfg.Workers <= 0 {
-		cfg.Workers = 256
-	}
-	if cfg.Window <= 0 {
-		cfg.Window = 128_000
-	}
-	if cfg.Grace <= 0 {
-		cfg.Grace = 10 * time.Second
-	}
+	cfg.Repeats = cmp.Or(max(cfg.Repeats, 0), 2)
+	cfg.Park = cmp.Or(max(cfg.Park, 0), 5*time.Minute)
+	cfg.Workers = cmp.Or(max(cfg.Workers, 0), 256)
+	cfg.Window = cmp.Or(max(cfg.Window, 0), 128_000)
+	cfg.Grace = cmp.Or(max(cfg.Grace, 0), 10*time.Second)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
-	}
-	if cfg.Desk == nil {
-		cfg.Desk = NoDesk{}
 	}
 	if cfg.Watcher == nil {
 		cfg.Watcher = nopWatcher{}
@@ -269,13 +177,15 @@ func New(cfg Config) *Agent {
 	if cfg.Hear == nil {
 		cfg.Hear = func(chat.ThreadID, string) (func(tools.Event), func()) { return func(tools.Event) {}, func() {} }
 	}
-	return &Agent{
+	a := &Agent{
 		cfg: cfg, wake: make(chan struct{}, 1), rescan: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
 		woken: map[chat.ThreadID]bool{}, running: map[chat.ThreadID]*worker{}, transcripts: newTranscripts(),
 	}
+	a.words = newTable(a.ownWords(), cfg.Words)
+	return a
 }
 
-// Kinds of items in a thread's inbox, beside those of the gate ([approvals.ItemDecision]).
+// Kinds of items in a thread's inbox, beside those of the gate ([countersign/approvals.ItemDecision]).
 const (
 	itemMessage = "message"
 	itemStop    = "stop"
@@ -303,8 +213,8 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	}
 	// An edit never becomes a command, because the original message was already handled.
 	// Bots cannot give commands.
-	if w, ok := parseWord(ev.Text); ok && ev.Replaces == "" && !ev.From.Bot && a.isChatCommand(w) {
-		return a.runChatCommand(ctx, ev, w)
+	if w, args, ok := a.words.parse(ev.Text); ok && ev.Replaces == "" && !ev.From.Bot {
+		return a.command(ctx, ev, w, args)
 	}
 	if len(ev.Text) > maxMessage {
 		ev.Text = ev.Text[:maxMessage] + "\n[the message was cut here: it is longer than 64 KiB]"
@@ -315,7 +225,7 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	for i := range ev.Files {
 		ev.Files[i].Text = a.cfg.Redact(ev.Files[i].Text)
 	}
-	if err := a.cfg.Gate.Heard(ctx, ev.Thread, ev.From, ev.Text); err != nil {
+	if err := a.cfg.Terms.Heard(ctx, ev.Thread, ev.From, ev.Text); err != nil {
 		return err // it is delivered again
 	}
 	fresh, err := a.put(ctx, ev, itemMessage)
@@ -332,13 +242,6 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	failpoint.Hit(failpoint.EventStored)
 	a.Wake(ev.Thread)
 	return nil
-}
-
-// isChatCommand reports whether w is a command and not prose such as "run it". Any other
-// single name after "run" counts as a workflow, even an unknown one: the answer then lists
-// the workflows.
-func (a *Agent) isChatCommand(w word) bool {
-	return w.verb != "run" || !slices.Contains(prose, w.id) || slices.Contains(a.cfg.Desk.Workflows(), w.id)
 }
 
 func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool, err error) {

@@ -236,9 +236,27 @@ func (s shown) Show(_ context.Context, _ chat.ThreadID, p chat.Progress) {
 	s.w.showed = append(s.w.showed, p)
 }
 
+// idle is a desk and a witness that know nothing.
+type idle struct{}
+
+func (idle) Profile(chat.ThreadID, string) agent.Profile { return agent.Profile{} }
+func (idle) Exec(context.Context, chat.ThreadID, chat.User, []string, agent.Command) (c llm.Call, why string) {
+	return c, "There is only one target."
+}
+func (idle) Evidence(context.Context, chat.ThreadID, string) string { return "" }
+func (idle) Resume(context.Context, tools.Call, approvals.Action, tools.Sink) (tools.Result, error) {
+	return tools.Result{Unknown: true, Failed: true}, nil
+}
+func (idle) Settle(store.Tx, chat.ThreadID, string, approvals.Action, bool) {}
+func (idle) Prepare(chat.ThreadID, approvals.Action)                        {}
+func (idle) Trial(context.Context, chat.ThreadID, approvals.ID, *bool) (approvals.TrialEnd, string, error) {
+	return "", "", errors.New("there is no target")
+}
+func (idle) Preview(context.Context, approvals.Request) approvals.Preview { return approvals.Preview{} }
+
 // desk says who the agent is.
 type desk struct {
-	agent.NoDesk
+	idle
 	w *world
 }
 
@@ -249,7 +267,7 @@ func (d desk) Profile(chat.ThreadID, string) agent.Profile {
 
 func (d desk) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error) {
 	if d.w.resume == nil {
-		return d.NoDesk.Resume(ctx, c, a, sink)
+		return d.idle.Resume(ctx, c, a, sink)
 	}
 	sink(tools.Event{Kind: tools.Started, Text: string(a.Bytes)})
 	return d.w.resume(ctx, c, a)
@@ -309,7 +327,7 @@ func (w *world) start() {
 	}
 	w.agent = agent.New(agent.Config{
 		Replicas: replicas,
-		DB:       w.db, Model: w.model, Tools: toolboxView{reg}, Gate: w.gate, Outbox: shown{w: w}, Owner: owner, Desk: desk{w: w},
+		DB:       w.db, Model: w.model, Tools: toolboxView{reg}, Rulings: w.gate, Requests: w.gate, Permits: w.gate, Terms: w.gate, Outbox: shown{w: w}, Owner: owner, Desk: desk{w: w}, Witness: desk{w: w}, Words: desk{w: w}.words(),
 		Outputs: w.outputs, Spending: w.spending,
 		Whisper: func(_ chat.ThreadID, to chat.UserID, text string) bool {
 			w.whispers = append(w.whispers, string(to)+": "+text)

@@ -70,7 +70,7 @@ var wantsInstead = regexp.MustCompile(`(?is)^(no[,.;:!]*\s+)?instead\b.*[^?\s]\s
 // cancelWaiting withdraws the request of the step wait, and returns the decision to append.
 // ok is false if the request was decided already.
 func (w *worker) cancelWaiting(tx store.Tx, wait step, by chat.User, reason string) (d history.Entry, ok bool) {
-	if !w.a.cfg.Gate.Cancel(tx, wait.ask.Approval, by, reason) {
+	if !w.a.cfg.Requests.Cancel(tx, wait.ask.Approval, by, reason) {
 		return history.Entry{}, false
 	}
 	w.a.previews.end(wait.ask.Approval)

@@ -143,7 +143,7 @@ func (w *worker) laneOf(ctx context.Context, s step, c llm.Call) (lane approvals
 		return 0, false
 	}
 	by, groups := w.proposer(s)
-	lane = w.a.cfg.Gate.Judge(ctx, approvals.Request{
+	lane = w.a.cfg.Rulings.Judge(ctx, approvals.Request{
 		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.madeBy(), ReadOnly: w.readOnly(s),
 		Action: p.Action, Claim: p.Claim, Floor: p.Level, Interrupt: p.Interrupt,
 	}).Lane
@@ -232,16 +232,16 @@ func (w *worker) beginBatch(ctx context.Context, s step) error {
 		var why string
 		if planErr != nil {
 			why = "it can no longer be planned: " + planErr.Error()
-			w.a.cfg.Gate.Cancel(tx, id, self, why)
+			w.a.cfg.Requests.Cancel(tx, id, self, why)
 		} else {
-			_, _, why = w.a.cfg.Gate.Consume(tx, id, p.Action)
+			_, _, why = w.a.cfg.Permits.Consume(tx, id, p.Action)
 		}
 		entry = history.Entry{Kind: history.KindBatch, Scope: s.scope(), Batch: &history.Batch{Call: s.call.ID, Approval: id}}
 		if why != "" {
 			text := tools.ErrorText(tools.Failed("approved, but not run: %s. Propose it again if it is still needed", strings.TrimSuffix(why, ".")))
 			entry = resultOf(s, history.Result{Call: s.call.ID, Tool: s.call.Name, Text: w.a.cfg.Redact(text), Failed: true, Refused: true})
 		} else {
-			w.a.cfg.Gate.Finish(tx, id, approvals.Outcome{OK: true, Note: "begun"})
+			w.a.cfg.Permits.Finish(tx, id, approvals.Outcome{OK: true, Note: "begun"})
 		}
 		entry.At = w.a.cfg.Now()
 		entry = w.append(tx, entry)

@@ -196,7 +196,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	if s.own() && !s.turn.reply.Claimed { // nobody made a claim about it
 		p.Claim = approvals.Claim{}
 	}
-	ruling := w.a.cfg.Gate.Judge(ctx, p)
+	ruling := w.a.cfg.Rulings.Judge(ctx, p)
 	if s.inAside() && (ruling.Lane != approvals.Allow || plan.Nested != nil) {
 		ruling = approvals.Ruling{Lane: approvals.Forbid, Level: ruling.Level, Sentence: onlyLooks}
 	}
@@ -208,9 +208,9 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	switch ruling.Lane {
 	case approvals.Allow:
 		if plan.Nested != nil {
-			return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }, w.beginNested(s, plan))
+			return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Rulings.Allowed(tx, p) }, w.beginNested(s, plan))
 		}
-		if err := w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }); err != nil {
+		if err := w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Rulings.Allowed(tx, p) }); err != nil {
 			return err
 		}
 		r, did := w.perform(ctx, c, plan.Action, permitted(plan, ruling.Permit), rep, "")
@@ -220,13 +220,13 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if did.tried != "" {
 			return w.recordTried(ctx, s, p, did.tried)
 		}
-		return w.recordRun(ctx, s, plan.Action, *r, did, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
+		return w.recordRun(ctx, s, plan.Action, *r, did, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Rulings.Ran(tx, p, o) })
 	case approvals.Ask:
 		var ask history.Ask
 		if batch, calls, rows := w.batch(ctx, s, plan.Action); len(calls) > 0 {
 			all := p
 			all.Action, all.Claim, all.Floor, all.Batch = batch.Action, batch.Claim, batch.Level, true
-			if w.a.cfg.Gate.Judge(ctx, all).Lane == approvals.Ask {
+			if w.a.cfg.Rulings.Judge(ctx, all).Lane == approvals.Ask {
 				p, ask.Batch, ask.Rows, plan = all, calls, rows, batch
 			}
 		}
@@ -245,10 +245,10 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			if err := w.fence.Check(tx); err != nil {
 				return err
 			}
-			if folded = w.a.cfg.Gate.Throttle(tx, p); folded != "" {
+			if folded = w.a.cfg.Requests.Throttle(tx, p); folded != "" {
 				return nil
 			}
-			rec := w.a.cfg.Gate.Ask(tx, p)
+			rec := w.a.cfg.Requests.Ask(tx, p)
 			ask.Call, ask.Approval, ask.Digest, ask.Expires, ask.Step = p.Call, rec.ID, rec.Digest, rec.ExpiresAt, rec.Basis.Step > 0
 			entry.At = w.a.cfg.Now()
 			entry = w.append(tx, entry)
@@ -267,7 +267,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 		w.applyEntries(ctx, entry)
 		failpoint.Hit(failpoint.CardRequested)
-		w.a.cfg.Desk.Prepare(w.thread, p.Action)
+		w.a.cfg.Witness.Prepare(w.thread, p.Action)
 		w.a.cfg.Outbox.Wake(w.thread)
 		w.previewLater(ctx, ask.Approval, found)
 		return nil
@@ -279,7 +279,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
 	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true, Refused: true}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
-		w.a.cfg.Gate.Forbidden(tx, p)
+		w.a.cfg.Rulings.Forbidden(tx, p)
 		w.tellNotRun(tx, s, ruling.Sentence)
 	}, resultOf(s, r))
 }
@@ -291,7 +291,7 @@ func (w *worker) recordTried(ctx context.Context, s step, p approvals.Request, t
 		"tool", s.call.Name, "target", p.Action.Target, "tried", tried)
 	e := history.Entry{Kind: history.KindTried, Scope: s.scope(), Tried: &history.Tried{Call: s.call.ID, Tool: s.call.Name, What: tried}}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
-		w.a.cfg.Gate.Ran(tx, p, approvals.Outcome{Note: "held: it tried to " + tried})
+		w.a.cfg.Rulings.Ran(tx, p, approvals.Outcome{Note: "held: it tried to " + tried})
 	}, e)
 }
 
@@ -362,7 +362,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		why := "it can no longer be planned: " + err.Error()
 		text := w.a.cfg.Redact(tools.ErrorText(tools.Failed("approved, but not run: %s", why)))
 		r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true, Unstarted: true}
-		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Cancel(tx, id, self, why) },
+		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Requests.Cancel(tx, id, self, why) },
 			resultOf(s, r))
 	}
 	var permit approvals.Permit
@@ -381,9 +381,9 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		}
 		if asked, _ := (approvals.Ledger{}).Get(tx, id); asked.Trial.For > 0 && !plan.Undoable {
 			why = "it was approved to undo itself, and nothing would set the timer"
-			w.a.cfg.Gate.Cancel(tx, id, self, why)
+			w.a.cfg.Requests.Cancel(tx, id, self, why)
 		} else {
-			permit, rec, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
+			permit, rec, why = w.a.cfg.Permits.Consume(tx, id, plan.Action)
 		}
 		switch {
 		case why != "":
@@ -393,7 +393,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 			// Nested work has no effect of its own: its actions were approved with it, or
 			// are requested one by one.
 			entry = w.beginNested(s, plan)
-			w.a.cfg.Gate.Finish(tx, id, approvals.Outcome{OK: true, Note: "begun"})
+			w.a.cfg.Permits.Finish(tx, id, approvals.Outcome{OK: true, Note: "begun"})
 		default:
 			entry = history.Entry{Kind: history.KindIntent, Scope: s.scope(), Intent: &history.Intent{Call: s.call.ID, Approval: id, Digest: plan.Action.Digest(), Noted: true}}
 		}
@@ -433,11 +433,11 @@ func (w *worker) recordChange(ctx context.Context, s step, id approvals.ID, a ap
 	open := false
 	err := w.recordRun(ctx, s, a, *r, did, func(tx store.Tx, o approvals.Outcome) {
 		if open = o.Open(); r.Unknown {
-			w.a.cfg.Gate.Lost(tx, id)
+			w.a.cfg.Permits.Lost(tx, id)
 			return
 		}
-		if w.a.cfg.Gate.Finish(tx, id, o); !open { // else it goes on, and nobody knows yet
-			w.a.cfg.Gate.Receipt(tx, id, receipt)
+		if w.a.cfg.Permits.Finish(tx, id, o); !open { // else it goes on, and nobody knows yet
+			w.a.cfg.Requests.Receipt(tx, id, receipt)
 		}
 	})
 	if err == nil && !there && !open {
@@ -470,7 +470,7 @@ func (w *worker) resume(ctx context.Context, s step) error {
 	r, did := w.perform(ctx, s.call, rec.Action, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		ctx, sink, done := untilFound(ctx, s.stop != nil, sink)
 		defer done()
-		res, err := w.a.cfg.Desk.Resume(ctx, c, rec.Action, sink)
+		res, err := w.a.cfg.Witness.Resume(ctx, c, rec.Action, sink)
 		var e *tools.Error
 		known := errors.As(err, &e)
 		unstarted = known && e.NotStarted
@@ -489,7 +489,7 @@ func (w *worker) resume(ctx context.Context, s step) error {
 		e := history.Entry{Kind: history.KindIntent, Scope: s.scope(), Intent: &history.Intent{
 			Call: s.call.ID, Approval: id, Digest: s.intent.Digest, Void: true,
 		}}
-		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Unstarted(tx, id) }, e)
+		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Permits.Unstarted(tx, id) }, e)
 	case unknown:
 		return w.unknown(ctx, s, why)
 	}
@@ -848,7 +848,7 @@ func (w *worker) unknown(ctx context.Context, s step, why string) error {
 	}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		if s.ask != nil {
-			w.a.cfg.Gate.Lost(tx, s.ask.Approval)
+			w.a.cfg.Permits.Lost(tx, s.ask.Approval)
 		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 			Key:  "unknown/" + s.call.ID,
@@ -865,7 +865,7 @@ func (w *worker) evidence(ctx context.Context, call string) string {
 	w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "asking the target what became of it"})
 	ctx, cancel := context.WithTimeout(ctx, evidenceWithin)
 	defer cancel()
-	return w.a.cfg.Redact(w.a.cfg.Desk.Evidence(ctx, w.thread, call))
+	return w.a.cfg.Redact(w.a.cfg.Witness.Evidence(ctx, w.thread, call))
 }
 
 func join(a, b string) string {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"strings"
 
 	"countersign/adapters/chat"
@@ -11,13 +12,22 @@ import (
 	"countersign/tools"
 )
 
-// exec runs the command of a person's own word on a target.
-func (a *Agent) exec(ctx context.Context, ev chat.Event, w word) error {
-	why, err := a.Ask(ctx, ev, Command{Target: w.id, Text: w.command})
-	if err != nil || why == "" {
-		return err
+// execWord matches a command that a person runs on a target.
+var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+?):\s+(.*)$`)
+
+// execArgs is the [Form] of the word "exec": a target and a command for it.
+func execArgs(text string, _ []string) (Args, bool) {
+	m := execWord.FindStringSubmatch(strings.TrimSpace(text))
+	if m == nil {
+		return Args{}, false
 	}
-	return a.answer(ctx, ev, why)
+	return Args{ID: m[1], Text: m[2]}, true
+}
+
+// exec runs the command of a person's own word on a target.
+func (a *Agent) exec(ctx context.Context, ev chat.Event, args Args) (Answer, error) {
+	why, err := a.Ask(ctx, ev, Command{Target: args.ID, Text: args.Text})
+	return Answer{Text: why}, err
 }
 
 // Ask begins a command of a person, or of their program, without the model: by the same proof,
@@ -31,7 +41,7 @@ func (a *Agent) Ask(ctx context.Context, ev chat.Event, what Command) (why strin
 		return why, nil
 	}
 	ev.Text = a.cfg.Redact(ev.Text)
-	return "", a.queueCall(ctx, wantedCall{Event: ev, Call: c, Alone: true, Claimed: what.Tool != "" && what.Caller.Way != "", Caller: what.Caller}, "")
+	return "", a.enqueue(ctx, ev, itemWanted, wantedCall{Event: ev, Call: c, Alone: true, Claimed: what.Tool != "" && what.Caller.Way != "", Caller: what.Caller}, "", "")
 }
 
 // Begins is the number of a thread's next entry, for [Agent.Executed].

@@ -39,15 +39,16 @@ func TestAPersonsOwnCommandAsksNoModel(t *testing.T) {
 }
 
 func TestTheWordExecNamesItsTarget(t *testing.T) {
-	for text, want := range map[string]word{
-		"exec web-1: df -h":        {verb: "exec", id: "web-1", command: "df -h"},
-		"exec web-1:\n  a\n  b c":  {verb: "exec", id: "web-1", command: "a\n  b c"},
+	words := newTable((&Agent{}).ownWords(), nil)
+	for text, want := range map[string]Args{
+		"exec web-1: df -h":        {ID: "web-1", Text: "df -h"},
+		"exec web-1:\n  a\n  b c":  {ID: "web-1", Text: "a\n  b c"},
 		"exec the plan we made":    {},
 		"exec web-1 df -h":         {},
 		"please exec web-1: df -h": {},
 	} {
-		if w, ok := parseWord(text); ok != (want.verb != "") || ok && (w.verb != want.verb || w.id != want.id || w.command != want.command) {
-			t.Errorf("%q is %+v", text, w)
+		if w, args, ok := words.parse(text); ok != (want.ID != "") || ok && (w.Name != "exec" || args.ID != want.ID || args.Text != want.Text) {
+			t.Errorf("%q is %s %+v", text, w.Name, args)
 		}
 	}
 }

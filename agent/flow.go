@@ -263,18 +263,9 @@ func (a *Agent) storeChoice(ctx context.Context, c chat.Click) (chat.Answer, err
 		return chat.Answer{Notice: sayQuestionOver}, nil
 	}
 	x := choice{ID: pressID("answer", c), From: c.From, Scope: parts[0], Step: parts[1], Index: i}
-	body, err := json.Marshal(x)
-	if err != nil {
-		return chat.Answer{}, fmt.Errorf("agent: store the answer: %w", err)
-	}
-	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		queue.Put(tx, queue.Item{ID: "event/" + string(x.ID), Thread: string(c.Thread), Kind: itemAnswer, Body: body, At: a.cfg.Now()})
-		return nil
-	})
-	if err != nil {
+	if err := a.enqueue(ctx, chat.Event{ID: x.ID, Thread: c.Thread}, itemAnswer, x, "", ""); err != nil {
 		return chat.Answer{}, fmt.Errorf("the answer could not be stored: %w", err)
 	}
-	a.Wake(c.Thread)
 	return chat.Answer{Notice: sayThanks, OK: true}, nil
 }
 

@@ -7,35 +7,51 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
+	"countersign/agent/history"
 	"countersign/agent/llm"
 )
 
 // keyboard is who has the keyboard of the only terminal, "" for the bot.
 type keyboard struct{ holder, named string }
 
-func (d desk) Take(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, named string) (text string, ok bool, err error) {
-	d.w.keys.holder, d.w.keys.named = by.Name, named
-	return by.Name + " has the keyboard.", true, nil
+// words are the keyboard's, and one that answers.
+func (d desk) words() []agent.Word {
+	return []agent.Word{
+		{Name: "sessions", Args: agent.Alone, Do: func(context.Context, chat.Event, agent.Args) (agent.Answer, error) {
+			return agent.Answer{Text: "This thread has no managed terminal sessions."}, nil
+		}},
+		{Name: "take", Args: agent.OneOrNone, Do: d.take},
+		{Name: "give", Args: agent.OneTo, Do: d.give},
+	}
 }
 
-func (d desk) Give(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, _ string) (text, note string, ok bool, err error) {
+func (d desk) take(_ context.Context, ev chat.Event, args agent.Args) (agent.Answer, error) {
+	by := ev.From
+	d.w.keys.holder, d.w.keys.named = by.Name, args.ID
+	return agent.Answer{Text: by.Name + " has the keyboard.", Pen: &history.Pen{By: by, Taken: true}}, nil
+}
+
+func (d desk) give(_ context.Context, ev chat.Event, args agent.Args) (agent.Answer, error) {
+	by, back := ev.From, &history.Pen{By: ev.From}
+	if args.To != "" {
+		if d.w.keys.holder != by.Name {
+			return agent.Answer{Text: "only they can hand it over"}, nil
+		}
+		d.w.keys.holder = args.To
+		to := &history.Pen{By: chat.User{ID: chat.UserID("web:" + args.To), Name: args.To}, Taken: true}
+		return agent.Answer{Text: args.To + " has the keyboard now.", Pen: to}, nil
+	}
 	switch d.w.keys.holder {
 	case by.Name:
 	case "":
-		return "Nobody has the keyboard.", "", true, nil
+		return agent.Answer{Text: "Nobody has the keyboard.", Pen: back}, nil
 	default:
-		return "only they can give it back", "", false, nil
+		return agent.Answer{Text: "only they can give it back"}, nil
 	}
 	d.w.keys.holder = ""
-	return by.Name + " had the keyboard and typed `df`. I'll continue.", by.Name + " had the keyboard and typed `df`.", true, nil
-}
-
-func (d desk) Pass(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, _, to string) (text string, taker chat.User, ok bool, err error) {
-	if d.w.keys.holder != by.Name {
-		return "only they can hand it over", taker, false, nil
-	}
-	d.w.keys.holder = to
-	return to + " has the keyboard now.", chat.User{ID: chat.UserID("web:" + to), Name: to}, true, nil
+	typed := by.Name + " had the keyboard and typed `df`."
+	return agent.Answer{Text: typed + " I'll continue.", Note: typed, Pen: back}, nil
 }
 
 func TestTheKeyboardGoesFromHandToHand(t *testing.T) {

@@ -444,6 +444,7 @@ func TestTheSameCallHasTheSameContent(t *testing.T) {
 }
 
 func TestParseWord(t *testing.T) {
+	words := newTable((&Agent{}).ownWords(), []Word{{Name: "undo", Args: OneID}})
 	for text, want := range map[string]string{
 		"stop": "stop", " Stop! ": "stop", "stop the nginx service": "", "status": "status", "help": "help",
 		"approve abcdefgh23": "approve", "Approve  ABCDEFGH23": "approve", "approve `abcdefgh23`": "approve", "`approve abcdefgh23`": "approve", "approve abcdefgh23.": "approve",
@@ -452,35 +453,12 @@ func TestParseWord(t *testing.T) {
 		// An id that is wrong is answered, and no matter for the model.
 		"approve zzz": "approve", "deny 7k2": "deny", "undo nosuch": "undo", "approve it": "", "deny all": "", "undo that": "", "undo": "",
 	} {
-		w, ok := parseWord(text)
+		w, _, ok := words.parse(text)
 		if !ok {
-			w.verb = ""
+			w.Name = ""
 		}
-		if w.verb != want {
-			t.Errorf("%q is %q, want %q", text, w.verb, want)
-		}
-	}
-}
-
-// library is a desk with workflows alone.
-type library struct {
-	NoDesk
-	names []string
-}
-
-func (l library) Workflows() []string { return l.names }
-
-// "run" and one name is the word, whether or not there is such a workflow; a pronoun makes
-// a sentence of it.
-func TestRunAndAName(t *testing.T) {
-	a := &Agent{cfg: Config{Desk: library{names: []string{"disk-full", "all"}}}}
-	for text, want := range map[string]bool{
-		"run disk-full": true, "run nosuch": true, "run nosuch x=1": true, "run": true, "run all": true,
-		"run it": false, "run this": false, "run the tests": false, "run df -h": false,
-	} {
-		w, ok := parseWord(text)
-		if got := ok && a.isChatCommand(w); got != want {
-			t.Errorf("%q is the word: %v", text, got)
+		if w.Name != want {
+			t.Errorf("%q is %q, want %q", text, w.Name, want)
 		}
 	}
 }

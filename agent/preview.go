@@ -107,7 +107,7 @@ func (a *Agent) waits(ctx context.Context, id approvals.ID) (waits bool) {
 func (a *Agent) look(ctx context.Context, plan tools.Plan, r approvals.Request) approvals.Preview {
 	ctx, cancel := context.WithTimeout(ctx, previewWithin)
 	defer cancel()
-	p := a.cfg.Desk.Preview(ctx, r)
+	p := a.cfg.Witness.Preview(ctx, r)
 	if !plan.Undoable {
 		p.Back = approvals.Back{}
 	}
@@ -126,7 +126,7 @@ func (w *worker) previewLater(ctx context.Context, id approvals.ID, p preview) {
 		defer a.previews.end(id)
 		for found := range p.later {
 			if !found.IsZero() {
-				a.addToCard(ctx, thread, id, "preview", func(tx store.Tx) { a.cfg.Gate.Preview(tx, id, found) })
+				a.addToCard(ctx, thread, id, "preview", func(tx store.Tx) { a.cfg.Requests.Preview(tx, id, found) })
 			}
 		}
 	})

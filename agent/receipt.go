@@ -32,7 +32,7 @@ func (w *worker) receiptLater(ctx context.Context, id approvals.ID, found <-chan
 	a, thread := w.a, w.thread
 	a.previews.Go(func() {
 		if r := a.withoutSecrets(<-found); !r.IsZero() {
-			a.addToCard(ctx, thread, id, "receipt", func(tx store.Tx) { a.cfg.Gate.Receipt(tx, id, r) })
+			a.addToCard(ctx, thread, id, "receipt", func(tx store.Tx) { a.cfg.Requests.Receipt(tx, id, r) })
 		}
 	})
 }

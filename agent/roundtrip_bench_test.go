@@ -96,7 +96,7 @@ func (s sending) Show(_ context.Context, th chat.ThreadID, p chat.Progress) {
 
 // instructed is a desk with a system prompt alone.
 type instructed struct {
-	agent.NoDesk
+	idle
 	info prompt.Info
 }
 
@@ -145,8 +145,8 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 	info.Role = strings.Repeat("When a unit fails, read its journal first. ", 1+(promptSize-len(prompt.System(info)))/43)
 	dollar := spend.Money(1_000_000)
 	e.agent = agent.New(agent.Config{
-		DB: db, Model: m, Tools: manyTools{reg, realisticSpecs()}, Gate: g, Outbox: sending{sender: e.sender, progress: progress},
-		Owner: "bench/1", Desk: instructed{info: info},
+		DB: db, Model: m, Tools: manyTools{reg, realisticSpecs()}, Rulings: g, Requests: g, Permits: g, Terms: g, Outbox: sending{sender: e.sender, progress: progress},
+		Owner: "bench/1", Desk: instructed{info: info}, Witness: idle{},
 		Outputs: output.New(output.Config{Dir: filepath.Join(dir, "outputs")}),
 		Redact:  redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Spending: &agent.Spending{

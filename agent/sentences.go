@@ -45,14 +45,7 @@ const (
 	sayCapInAside    = " I can't answer until the open request is decided."
 	sayDiskFull      = "the disk is full. Free some space and I'll continue"
 	sayStoreRefuses  = "it refuses writes. Check the bot's log"
-	sayOneTarget     = "There is only one target."
-	sayOneRole       = "There is only one role."
-	sayNoSessions    = "This thread has no managed terminal sessions."
-	sayNoKeyboard    = "There are no terminals here, so there is no keyboard to hand over."
-	sayNotRecorded   = "Nothing is recorded here."
 	sayUndoing       = "The target is undoing it."
-	sayNothingToUndo = "Nothing can be undone here."
-	sayNoWorkflows   = "There are no workflows here."
 	sayPartOfIt      = "A part of it."
 	sayBeginning     = "The beginning of it."
 )
@@ -198,28 +191,23 @@ func words(d time.Duration) string {
 	return plural(int(d.Hours()), "hour")
 }
 
-const helpText = "Write what you need in plain words. Nothing that changes anything runs until one of you presses Approve.\n\n" +
-	"| word | what it does |\n|---|---|\n" +
-	"| `stop` | stops the running command and this turn |\n" +
-	"| `status` | says what I'm doing |\n" +
-	"| `approve <id> [reason]` | approves a request |\n" +
-	"| `deny <id> [reason]` | denies a request |\n" +
-	"| `break-glass <id> <reason>` | approves it alone, where the policy allows it; somebody else must review it |\n" +
-	"| `reviewed <id> [note]` | records that you reviewed what was approved alone |\n" +
-	"| `ticket` / `ticket <key>` | shows or sets this thread's ticket |\n" +
-	"| `undo <id>` | asks to undo what a request changed, like its button |\n" +
-	"| `run` / `run <workflow> name=value ...` | lists the workflows; starts one |\n" +
-	"| `role` / `role <name>` | lists the roles; gives this thread another one |\n" +
-	"| `use` / `use <target>` | lists the machines; makes this thread work on one |\n" +
-	"| `exec <target>: <command>` | runs your own command there, approved like mine |\n" +
-	"| `sessions` | lists this thread's terminals and how to watch them |\n" +
-	"| `take` / `give` | takes the terminal's keyboard and pauses me; gives it back |\n" +
-	"| `recording` | posts what this thread's terminals showed |\n" +
-	"| `output <id>` | posts a command's whole output as a file |\n" +
-	"| `handover` | what is waiting, running and changed, for the next person on call |\n" +
-	"| `timeline` | drafts a post-mortem from this thread |\n" +
-	"| `export` | posts everything recorded in this thread, with its proof |\n" +
-	"| `help` | this list |\n"
+// helpHead is the help before the rows of the words.
+const helpHead = "Write what you need in plain words. Nothing that changes anything runs until one of you presses Approve.\n\n" +
+	"| word | what it does |\n|---|---|\n"
+
+// Rows of the help: how a chat word is written, and what it does.
+const (
+	helpStop       = "`stop` | stops the running command and this turn"
+	helpStatus     = "`status` | says what I'm doing"
+	helpApprove    = "`approve <id> [reason]` | approves a request"
+	helpDeny       = "`deny <id> [reason]` | denies a request"
+	helpBreakGlass = "`break-glass <id> <reason>` | approves it alone, where the policy allows it; somebody else must review it"
+	helpReviewed   = "`reviewed <id> [note]` | records that you reviewed what was approved alone"
+	helpTicket     = "`ticket` / `ticket <key>` | shows or sets this thread's ticket"
+	helpExec       = "`exec <target>: <command>` | runs your own command there, approved like mine"
+	helpOutput     = "`output <id>` | posts a command's whole output as a file"
+	helpHelp       = "`help` | this list"
+)
 
 // noteTrial tells the model that an approved change is gone.
 func noteTrial(command, how string) string {

@@ -21,7 +21,7 @@ func (a *Agent) lookAtTrial(thread chat.ThreadID, id approvals.ID) {
 	a.previews.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), trialWithin)
 		defer cancel()
-		end, note, err := a.cfg.Desk.Trial(ctx, thread, id, nil)
+		end, note, err := a.cfg.Witness.Trial(ctx, thread, id, nil)
 		if err != nil || end == "" {
 			if err != nil {
 				a.cfg.Log.Warn("can't tell yet whether a change on trial undid itself", "request", id, "error", err)
@@ -37,7 +37,7 @@ func (a *Agent) lookAtTrial(thread chat.ThreadID, id approvals.ID) {
 func (a *Agent) endTrial(ctx context.Context, thread chat.ThreadID, id approvals.ID, end approvals.TrialEnd, by chat.User, note string) (c chat.Card, err error) {
 	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		var changed bool
-		c, changed = a.cfg.Gate.EndTrial(tx, id, end, by, a.cfg.Redact(note))
+		c, changed = a.cfg.Terms.EndTrial(tx, id, end, by, a.cfg.Redact(note))
 		if changed && (end == approvals.Undone || end == approvals.UndoFailed) { // the model would go on as if it stood
 			a.note(tx, thread, "trial/"+string(id), noteTrial(c.Code, c.Body))
 		}
@@ -54,7 +54,7 @@ func (a *Agent) pressTrial(ctx context.Context, c chat.Click) (chat.Answer, erro
 	id := approvals.ID(strings.TrimPrefix(rest, card.NowPrefix))
 	why := ""
 	if err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
-		why = a.cfg.Gate.MayKeep(tx, c, id, keep)
+		why = a.cfg.Terms.MayKeep(tx, c, id, keep)
 		return nil
 	}); err != nil {
 		return chat.Answer{}, err
@@ -64,7 +64,7 @@ func (a *Agent) pressTrial(ctx context.Context, c chat.Click) (chat.Answer, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialWithin)
 	defer cancel()
-	end, note, err := a.cfg.Desk.Trial(ctx, c.Thread, id, &keep)
+	end, note, err := a.cfg.Witness.Trial(ctx, c.Thread, id, &keep)
 	switch {
 	case err != nil && keep:
 		return chat.Answer{Notice: sayNotKept(err)}, nil

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,99 +19,30 @@ import (
 	"countersign/tools/output"
 )
 
-// word is one of the chat words that work where slash commands don't.
-type word struct {
-	verb    string
-	id      string // of a request, or the name of a target, session, role or workflow
-	to      string // whom the keyboard is handed to
-	reason  string
-	inputs  map[string]string // of a workflow
-	command string            // that exec runs
-}
-
-// oddID matches a word that may be an id. prose lists words that match but are not ids.
-var oddID = regexp.MustCompile(`^[A-Za-z0-9]{2,20}$`)
-
-var prose = strings.Fields("it this that them all these those everything nothing access both me him her us please now again yes no")
-
-// execWord matches a command that a person runs on a target.
-var execWord = regexp.MustCompile(`(?s)^exec\s+(\S+?):\s+(.*)$`)
-
 var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
 
-// parseWord recognises a chat word. A sentence that merely begins with one
-// ("stop the nginx service please") is a message to the model.
-func parseWord(text string) (word, bool) {
-	fields := strings.Fields(strings.TrimSpace(text))
-	if len(fields) == 0 {
-		return word{}, false
-	}
-	if m := execWord.FindStringSubmatch(strings.TrimSpace(text)); m != nil {
-		return word{verb: "exec", id: m[1], command: m[2]}, true
-	}
-	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
-	if w, ok := parseVote(text, fields); ok {
-		return w, true
-	}
-	switch verb {
-	case "run":
-		if len(fields) < 2 || !workflowName.MatchString(fields[1]) {
-			return word{verb: verb}, len(fields) == 1
-		}
-		inputs, ok := assignments(strings.TrimSpace(text), fields[1])
-		return word{verb: verb, id: fields[1], inputs: inputs}, ok
-	case "ticket":
-		w := word{verb: verb}
-		if len(fields) == 2 {
-			w.id = fields[1]
-		}
-		return w, len(fields) <= 2
-	case "use", "take", "give", "role":
-		w := word{verb: verb}
-		if n := len(fields); verb == "give" && n >= 3 && fields[n-2] == "to" { // "give [SESSION] to PERSON"
-			w.to, fields = fields[n-1], fields[:n-2]
-		}
-		if len(fields) == 2 {
-			w.id = fields[1]
-		}
-		return w, len(fields) <= 2
-	case "stop", "status", "sessions", "recording", "timeline", "handover", "export", "help":
-		return word{verb: verb}, len(fields) == 1
-	case "output":
-		if len(fields) == 2 && strings.HasPrefix(fields[1], "out-") {
-			return word{verb: verb, id: fields[1]}, true
-		}
-	case "undo":
-		if len(fields) == 2 && oddID.MatchString(fields[1]) && !slices.Contains(prose, strings.ToLower(fields[1])) {
-			return word{verb: verb, id: fields[1]}, true
-		}
-	}
-	return word{}, false
-}
+// votes are the words that decide, or say that something was looked at, each with the prefix of its button.
+var votes = map[string]string{"approve": card.ApprovePrefix, "deny": card.DenyPrefix, "break-glass": card.GlassPrefix, "reviewed": card.ReviewPrefix}
 
-// votes are the words that decide, or say that something was looked at.
-var votes = map[string]bool{"approve": true, "deny": true, "break-glass": true, "reviewed": true}
-
-// parseVote recognises a vote. Capitals, back-ticks around its words and a point after the id are
+// voteArgs is the [Form] of a vote. Capitals, back-ticks around its words and a point after the id are
 // forgiven; two votes in one message are none.
-func parseVote(text string, fields []string) (word, bool) {
-	verb := strings.ToLower(strings.TrimRight(strings.Trim(fields[0], "`"), ".!"))
-	if !votes[verb] || len(fields) < 2 {
-		return word{}, false
+func voteArgs(text string, fields []string) (Args, bool) {
+	if len(fields) < 2 {
+		return Args{}, false
 	}
 	id := strings.ToLower(strings.Trim(strings.TrimRight(fields[1], "`."), "`"))
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n")[1:] {
-		if more := strings.Fields(strings.ToLower(line)); len(more) > 1 && votes[strings.Trim(more[0], "`")] && approvalID.MatchString(strings.Trim(more[1], "`.")) {
-			return word{}, false
+		if more := strings.Fields(strings.ToLower(line)); len(more) > 1 && votes[strings.Trim(more[0], "`")] != "" && approvalID.MatchString(strings.Trim(more[1], "`.")) {
+			return Args{}, false
 		}
 	}
 	switch {
 	case approvalID.MatchString(id):
-		return word{verb: verb, id: id, reason: strings.TrimRight(strings.Join(fields[2:], " "), "`")}, true
-	case len(fields) == 2 && oddID.MatchString(id) && !slices.Contains(prose, id):
-		return word{verb: verb, id: id}, true // the answer says that there is none
+		return Args{ID: id, Text: strings.TrimRight(strings.Join(fields[2:], " "), "`")}, true
+	case len(fields) == 2 && oddID.MatchString(id) && !Prose(id):
+		return Args{ID: id}, true // the answer says that there is none
 	}
-	return word{}, false
+	return Args{}, false
 }
 
 // nearVote answers a message that names an open request and a decision, and is no vote: a question, a
@@ -145,146 +74,56 @@ func (a *Agent) whisper(ctx context.Context, ev chat.Event, text string) error {
 	return a.answer(ctx, ev, text)
 }
 
-var (
-	workflowName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
-	assignment   = regexp.MustCompile(`^\s*([A-Za-z_][A-Za-z0-9_]*)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?:\s|$)`)
-)
-
-// assignments parses the NAME=value pairs after a workflow's name. A value with spaces is
-// written in double quotes. ok is false if the text is anything else.
-func assignments(text, name string) (inputs map[string]string, ok bool) {
-	_, rest, _ := strings.Cut(text, name)
-	inputs = map[string]string{}
-	for strings.TrimSpace(rest) != "" {
-		m := assignment.FindStringSubmatch(rest)
-		if m == nil {
-			return nil, false
-		}
-		value := m[2]
-		if strings.HasPrefix(value, `"`) {
-			var err error
-			if value, err = strconv.Unquote(value); err != nil {
-				return nil, false
-			}
-		}
-		inputs[m[1]] = value
-		rest = rest[len(m[0]):]
+// vote decides what somebody wrote, by the prefix of the button that does the same.
+func (a *Agent) vote(ctx context.Context, ev chat.Event, prefix string, args Args) error {
+	if ev.Token {
+		return a.answer(ctx, ev, sayNotByToken)
 	}
-	return inputs, true
-}
-
-// ParseRun parses the words after "run": a workflow's name and its inputs as NAME=value. A
-// value with spaces is written in double quotes. Without a name, "run" lists the workflows.
-func ParseRun(words string) (name string, inputs map[string]string, ok bool) {
-	w, ok := parseWord("run " + words)
-	return w.id, w.inputs, ok && w.verb == "run"
-}
-
-// runChatCommand carries out a chat word and answers it in the thread.
-func (a *Agent) runChatCommand(ctx context.Context, ev chat.Event, w word) error {
-	switch w.verb {
-	case "stop":
-		return a.stop(ctx, ev)
-	case "approve", "deny", "break-glass", "reviewed":
-		if ev.Token {
-			return a.answer(ctx, ev, sayNotByToken)
-		}
-		prefix := map[string]string{"approve": card.ApprovePrefix, "deny": card.DenyPrefix, "break-glass": card.GlassPrefix, "reviewed": card.ReviewPrefix}[w.verb]
-		ans, err := a.cfg.Gate.Word(ctx, chat.Click{
-			ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(prefix + w.id), Reason: w.reason, Groups: ev.Groups,
-		})
-		if err != nil {
-			return err
-		}
-		return a.answer(ctx, ev, ans.Notice)
-	case "status":
-		return a.answer(ctx, ev, a.statusText(ctx, ev.Thread))
-	case "sessions":
-		return a.answer(ctx, ev, a.cfg.Desk.Sessions(ctx, ev.Thread))
-	case "ticket":
-		text, err := a.cfg.Gate.Ticket(ctx, ev.Thread, ev.From, w.id)
-		if err != nil {
-			return err
-		}
-		return a.answer(ctx, ev, text)
-	case "use":
-		text, err := a.cfg.Desk.Use(ctx, ev.Thread, ev.From, ev.Groups, w.id)
-		if err != nil {
-			return err
-		}
-		return a.answer(ctx, ev, text)
-	case "role":
-		text, err := a.cfg.Desk.Role(ctx, ev.Thread, ev.From, w.id)
-		if err != nil {
-			return err
-		}
-		return a.answer(ctx, ev, text)
-	case "run":
-		return a.runWorkflow(ctx, ev, w)
-	case "exec":
-		return a.exec(ctx, ev, w)
-	case "handover":
-		text, err := a.cfg.Desk.Handover(ctx, ev.Thread)
-		if err != nil {
-			return err
-		}
-		return a.answer(ctx, ev, text)
-	case "timeline", "export":
-		files, text := a.cfg.Desk.Record(ctx, ev.Thread, w.verb == "export")
-		return a.attach(ctx, ev, text, files)
-	case "take", "give":
-		return a.handOverPen(ctx, ev, w)
-	case "recording":
-		files, text := a.cfg.Desk.Recording(ctx, ev.Thread)
-		return a.attach(ctx, ev, text, files)
-	case "output":
-		return a.output(ctx, ev, w.id)
-	case "undo":
-		text, err := a.undo(ctx, ev, w.id)
-		if err != nil || text == "" {
-			return err
-		}
-		return a.answer(ctx, ev, text)
-	}
-	return a.answer(ctx, ev, helpText)
-}
-
-// handOverPen hands over the keyboard and stores that, so that the worker pauses or resumes.
-func (a *Agent) handOverPen(ctx context.Context, ev chat.Event, w word) error {
-	var text, note string
-	var ok bool
-	var err error
-	holder := ev.From
-	switch {
-	case w.verb == "take":
-		text, ok, err = a.cfg.Desk.Take(ctx, ev.Thread, ev.From, ev.Groups, w.id)
-	case w.to != "":
-		text, holder, ok, err = a.cfg.Desk.Pass(ctx, ev.Thread, ev.From, ev.Groups, w.id, w.to)
-	default:
-		text, note, ok, err = a.cfg.Desk.Give(ctx, ev.Thread, ev.From, ev.Groups, w.id)
-	}
+	ans, err := a.cfg.Requests.Word(ctx, chat.Click{
+		ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(prefix + args.ID), Reason: args.Text, Groups: ev.Groups,
+	})
 	if err != nil {
 		return err
 	}
-	if !ok {
-		return a.answer(ctx, ev, text)
-	}
-	return a.handedOver(ctx, ev, history.Pen{By: holder, Taken: w.verb == "take" || w.to != ""}, text, note)
+	return a.answer(ctx, ev, ans.Notice)
 }
 
-// handedOver stores that the keyboard changed hands, and answers.
-func (a *Agent) handedOver(ctx context.Context, ev chat.Event, pen history.Pen, text, note string) error {
-	body, err := json.Marshal(pen)
+// command does what a chat word is for.
+func (a *Agent) command(ctx context.Context, ev chat.Event, w Word, args Args) error {
+	ans, err := w.Do(ctx, ev, args)
+	if err == nil {
+		err = a.carryOut(ctx, ev, ans)
+	}
+	return err
+}
+
+// carryOut stores what a chat word is answered with.
+func (a *Agent) carryOut(ctx context.Context, ev chat.Event, ans Answer) error {
+	switch {
+	case ans.Pen != nil: // the worker pauses or resumes
+		return a.enqueue(ctx, ev, itemPen, ans.Pen, a.cfg.Redact(ans.Text), ans.Note)
+	case ans.Call.Name != "":
+		return a.enqueue(ctx, ev, itemWanted, wantedCall{Event: ev, Call: ans.Call}, ans.Text, "")
+	case ans.Text == "":
+		return nil
+	}
+	return a.attach(ctx, ev, ans.Text, ans.Files)
+}
+
+// enqueue stores what the worker does next, with the answer to who wanted it and a note for the model, if
+// there are any: once.
+func (a *Agent) enqueue(ctx context.Context, ev chat.Event, kind string, item any, said, note string) error {
+	body, err := json.Marshal(item)
 	if err != nil {
-		return fmt.Errorf("agent: store the pen: %w", err)
+		return fmt.Errorf("agent: store what was asked: %w", err)
 	}
 	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		if note != "" {
 			a.note(tx, ev.Thread, string(ev.ID), note)
 		}
-		it := queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemPen, Body: body, At: a.cfg.Now()}
-		if queue.Put(tx, it) { // what was said the first time stays
-			a.putAnswer(tx, ev, a.cfg.Redact(text), nil) // before what the agent says next
+		it := queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: kind, Body: body, At: a.cfg.Now()}
+		if queue.Put(tx, it) && said != "" { // what was said the first time stays
+			a.putAnswer(tx, ev, said, nil) // before what the agent says next
 		}
 		return nil
 	})
@@ -299,42 +138,42 @@ func (a *Agent) handedOver(ctx context.Context, ev chat.Event, pen history.Pen, 
 // error leaves it with them.
 func (a *Agent) Release(ctx context.Context, thread chat.ThreadID, session string, holder chat.User, silent time.Duration) error {
 	ev := chat.Event{ID: chat.EventID(fmt.Sprintf("release/%s/%d", session, a.cfg.Now().UnixNano())), Thread: thread, From: holder}
-	text, note, ok, err := a.cfg.Desk.Give(ctx, thread, holder, nil, session)
+	ans, err := a.words.do(ctx, "give", ev, Args{ID: session})
 	switch {
 	case err != nil:
 		return err
-	case note == "":
-		return errors.New(text) // it was refused
+	case ans.Note == "":
+		return errors.New(ans.Text) // it was refused
 	}
-	text = saySilent(silent) + text
-	if !ok { // somebody has another one, so the thread stays paused
-		return a.answer(ctx, ev, a.cfg.Redact(text))
+	ans.Text = saySilent(silent) + ans.Text
+	if ans.Pen == nil { // somebody has another one, so the thread stays paused
+		return a.answer(ctx, ev, a.cfg.Redact(ans.Text))
 	}
-	return a.handedOver(ctx, ev, history.Pen{By: holder}, text, note)
+	return a.carryOut(ctx, ev, ans)
 }
 
 // maxAttached limits the bytes of an output posted as a file, because the post is stored
 // until it is sent.
 const maxAttached = 1 << 20
 
-// output posts the whole output of a call.
-func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
+// output answers the chat word "output" with the whole output of a call.
+func (a *Agent) output(ctx context.Context, ev chat.Event, args Args) (Answer, error) {
 	if a.cfg.Outputs == nil {
-		return a.answer(ctx, ev, sayNoOutputs)
+		return Answer{Text: sayNoOutputs}, nil
 	}
-	f, err := a.OutputFile(ctx, ev.Thread, id)
+	f, err := a.OutputFile(ctx, ev.Thread, args.ID)
 	switch {
 	case errors.Is(err, output.ErrNone):
-		return a.answer(ctx, ev, sayNoOutput(id))
+		return Answer{Text: sayNoOutput(args.ID)}, nil
 	case err != nil:
 		a.cfg.Log.Error("an output cannot be read", "error", err)
-		return a.answer(ctx, ev, sayOutputUnread)
+		return Answer{Text: sayOutputUnread}, nil
 	}
 	say := sayWholeOutput
 	if f.Cut {
 		say = sayCutOutput
 	}
-	return a.attach(ctx, ev, say, []chat.File{f})
+	return Answer{Text: say, Files: []chat.File{f}}, nil
 }
 
 // OutputFile returns the whole output of a call as a file, redacted: of more than a MiB the
@@ -359,46 +198,6 @@ func (a *Agent) stop(ctx context.Context, ev chat.Event) error {
 	}
 	a.Wake(ev.Thread)
 	return nil
-}
-
-// undo queues a call that reverts a change. The call needs approval like any other, and it
-// refuses if the files have changed since. If there is no such call, text says why.
-func (a *Agent) undo(ctx context.Context, ev chat.Event, change string) (text string, err error) {
-	c, why := a.cfg.Desk.Undo(ctx, ev.Thread, change)
-	if why != "" {
-		return why, nil
-	}
-	return "", a.queueCall(ctx, wantedCall{Event: ev, Call: c}, "")
-}
-
-// queueCall stores a call that a person asked for, and the answer to them, if there is one: once.
-func (a *Agent) queueCall(ctx context.Context, want wantedCall, said string) error {
-	ev := want.Event
-	body, err := json.Marshal(want)
-	if err != nil {
-		return fmt.Errorf("agent: store the call: %w", err)
-	}
-	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		it := queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemWanted, Body: body, At: a.cfg.Now()}
-		if queue.Put(tx, it) && said != "" {
-			a.putAnswer(tx, ev, said, nil)
-		}
-		return nil
-	})
-	if err == nil {
-		a.Wake(ev.Thread)
-		a.cfg.Outbox.Wake(ev.Thread)
-	}
-	return err
-}
-
-// runWorkflow starts a workflow on behalf of the author of ev, or lists the workflows.
-func (a *Agent) runWorkflow(ctx context.Context, ev chat.Event, w word) error {
-	c, said := a.cfg.Desk.Workflow(ctx, ev.Thread, w.id, w.inputs)
-	if c.Name == "" {
-		return a.answer(ctx, ev, said)
-	}
-	return a.queueCall(ctx, wantedCall{Event: ev, Call: c}, said)
 }
 
 // wantedCall is the body of an itemWanted: a call that a person asked for directly.
@@ -445,20 +244,23 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 			at = ""
 		}
 		ev := chat.Event{ID: pressID(verb, c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: verb + " " + at, At: a.cfg.Now()}
-		w, ok := parseWord(ev.Text)
+		w, args, ok := a.words.parse(ev.Text)
 		if !ok {
 			return chat.Answer{}, true, errors.New("agent: a button of no terminal")
 		}
-		return chat.Answer{OK: true}, true, a.handOverPen(ctx, ev, w)
+		return chat.Answer{OK: true}, true, a.command(ctx, ev, w, args)
 	}
 	if undo {
 		ev := chat.Event{ID: pressID("undo", c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: "undo " + change, At: a.cfg.Now()}
-		text, err := a.undo(ctx, ev, change)
+		ans, err := a.words.do(ctx, "undo", ev, Args{ID: change})
+		if err == nil && ans.Call.Name == "" {
+			return chat.Answer{Notice: ans.Text}, true, nil
+		}
+		if err == nil {
+			err = a.carryOut(ctx, ev, ans)
+		}
 		if err != nil {
 			return chat.Answer{}, true, fmt.Errorf("the undo could not be stored: %w", err)
-		}
-		if text != "" {
-			return chat.Answer{Notice: text}, true, nil
 		}
 		return chat.Answer{Notice: sayUndoAsks, OK: true}, true, nil
 	}

@@ -306,7 +306,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 			return nil
 		}
 		if it.Kind == itemStop {
-			revoked := w.a.cfg.Gate.Revoke(tx, w.thread, ev.From) // also when nothing runs
+			revoked := w.a.cfg.Requests.Revoke(tx, w.thread, ev.From) // also when nothing runs
 			if !known.root().open {
 				text := sayNothingRuns
 				if revoked > 0 {
@@ -399,11 +399,11 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 			Approval approvals.ID `json:"approval"`
 		}
 		if err := json.Unmarshal(it.Body, &d); err == nil {
-			w.a.cfg.Gate.Due(tx, d.Approval) // the decision arrives through the inbox
+			w.a.cfg.Requests.Due(tx, d.Approval) // the decision arrives through the inbox
 		}
 	case approvals.ItemTrial:
 		var d history.Decision
-		if err := json.Unmarshal(it.Body, &d); err == nil && w.a.cfg.Gate.TrialDue(tx, d.Approval) {
+		if err := json.Unmarshal(it.Body, &d); err == nil && w.a.cfg.Terms.TrialDue(tx, d.Approval) {
 			w.a.lookAtTrial(w.thread, d.Approval)
 		}
 	case itemPark:
@@ -563,7 +563,7 @@ func (w *worker) settle(tx store.Tx, e history.Entry) {
 		return
 	}
 	if rec, ok := (approvals.Ledger{}).Get(tx, t.intents[e.Result.Call].Approval); ok {
-		w.a.cfg.Desk.Settle(tx, w.thread, e.Result.Call, rec.Action, e.Result.Unknown)
+		w.a.cfg.Witness.Settle(tx, w.thread, e.Result.Call, rec.Action, e.Result.Unknown)
 	}
 }
 
@@ -842,9 +842,9 @@ func (w *worker) stopped(ctx context.Context, s step) error {
 			switch {
 			case c.ask == nil:
 			case c.intent:
-				w.a.cfg.Gate.Lost(tx, c.ask.Approval)
+				w.a.cfg.Permits.Lost(tx, c.ask.Approval)
 			default:
-				w.a.cfg.Gate.Cancel(tx, c.ask.Approval, s.stop.From, "stopped")
+				w.a.cfg.Requests.Cancel(tx, c.ask.Approval, s.stop.From, "stopped")
 				w.a.previews.end(c.ask.Approval)
 			}
 		}

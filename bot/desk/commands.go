@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/agent"
 	"countersign/approvals"
 	"countersign/bot/threads"
 	"countersign/store"
@@ -151,7 +150,8 @@ func (c Commands) Run(ctx context.Context, q chat.Inquiry, words string) (chat.T
 	if q.From.Bot || q.From.Outside {
 		return "", sayRunMembers, nil
 	}
-	name, inputs, ok := agent.ParseRun(words)
+	line := "run " + words
+	args, ok := runArgs(line, strings.Fields(line))
 	if !ok {
 		return "", sayBadInputs, nil
 	}
@@ -160,17 +160,17 @@ func (c Commands) Run(ctx context.Context, q chat.Inquiry, words string) (chat.T
 	if fresh {
 		thread = chat.ThreadID(channel + ":new")
 	}
-	if call, why := c.Runbooks.Workflow(ctx, thread, name, inputs); call.Name == "" {
-		return "", why, nil
+	if ans, err := c.Runbooks.Run(ctx, chat.Event{Thread: thread}, args); err != nil || ans.Call.Name == "" {
+		return "", ans.Text, err
 	}
 	if fresh {
 		scheme, _, _ := strings.Cut(channel, ":")
 		o := c.Opener(scheme)
 		if o == nil {
-			return "", sayCannotOpen(name), nil
+			return "", sayCannotOpen(args.ID), nil
 		}
 		var err error
-		thread, _, err = o.Open(ctx, channel, "run/"+string(q.ID), chat.Post{Key: "run/" + string(q.ID), Text: "**" + name + "**, begun by " + q.From.Name + "."})
+		thread, _, err = o.Open(ctx, channel, "run/"+string(q.ID), chat.Post{Key: "run/" + string(q.ID), Text: "**" + args.ID + "**, begun by " + q.From.Name + "."})
 		if errors.Is(err, chat.ErrGone) {
 			return "", sayInvite, nil
 		}
@@ -178,5 +178,5 @@ func (c Commands) Run(ctx context.Context, q chat.Inquiry, words string) (chat.T
 			return "", "", err
 		}
 	}
-	return thread, "", c.Agent.Deliver(ctx, chat.Event{ID: q.ID, Thread: thread, From: q.From, Groups: q.Groups, Text: "run " + words, At: time.Now()})
+	return thread, "", c.Agent.Deliver(ctx, chat.Event{ID: q.ID, Thread: thread, From: q.From, Groups: q.Groups, Text: line, At: time.Now()})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/agent/role"
 	"countersign/agent/workflow"
 	"countersign/alerts"
@@ -74,9 +75,9 @@ func TestUseListsAndChooses(t *testing.T) {
 		{"who may use it chooses it", alice, "db", "This thread now works on `db`."},
 		{"then it is the thread's", alice, "", "- `db`: local, reached, without terminals"},
 	} {
-		got, err := x.Use(t.Context(), "web:1", tc.by, nil, tc.word)
-		if err != nil || !strings.Contains(got, tc.want) {
-			t.Errorf("%s: %q, %v", tc.rule, got, err)
+		got, err := x.Use(t.Context(), chat.Event{Thread: "web:1", From: tc.by}, agent.Args{ID: tc.word})
+		if err != nil || !strings.Contains(got.Text, tc.want) {
+			t.Errorf("%s: %+v, %v", tc.rule, got, err)
 		}
 	}
 }
@@ -92,13 +93,13 @@ func TestTheKeyboardIsForPeers(t *testing.T) {
 		{"a bot has no hands", chat.User{ID: "slack:B1", Bot: true}, "Bots can't take the keyboard."},
 		{"an approver may, where there is a terminal", alice, "There is no terminal on `local`."},
 	} {
-		text, ok, err := x.Take(t.Context(), "web:1", tc.by, nil, "")
-		if err != nil || ok || !strings.Contains(text, tc.want) {
-			t.Errorf("%s: %q %v %v", tc.rule, text, ok, err)
+		got, err := x.Take(t.Context(), chat.Event{Thread: "web:1", From: tc.by}, agent.Args{})
+		if err != nil || got.Pen != nil || !strings.Contains(got.Text, tc.want) {
+			t.Errorf("%s: %+v %v", tc.rule, got, err)
 		}
 	}
-	if text := x.Sessions(t.Context(), "web:1"); !strings.Contains(text, "There is no terminal on `local`.") {
-		t.Errorf("sessions: %q", text)
+	if got, err := x.Sessions(t.Context(), chat.Event{Thread: "web:1"}, agent.Args{}); err != nil || !strings.Contains(got.Text, "There is no terminal on `local`.") {
+		t.Errorf("sessions: %+v %v", got, err)
 	}
 }
 
@@ -138,9 +139,27 @@ func TestARoleIsGivenByTheTeam(t *testing.T) {
 		{"then it is the thread's", alice, "", "| `seraph` (now) |"},
 		{"and can be taken back", alice, "default", "without a role"},
 	} {
-		got, err := x.Role(t.Context(), "web:1", tc.by, tc.word)
-		if err != nil || !strings.Contains(got, tc.want) {
-			t.Errorf("%s: %q, %v", tc.rule, got, err)
+		got, err := x.Role(t.Context(), chat.Event{Thread: "web:1", From: tc.by}, agent.Args{ID: tc.word})
+		if err != nil || !strings.Contains(got.Text, tc.want) {
+			t.Errorf("%s: %+v, %v", tc.rule, got, err)
+		}
+	}
+}
+
+// "run" and one name is the word, whether or not there is such a workflow; a pronoun makes
+// a sentence of it.
+func TestRunAndAName(t *testing.T) {
+	library, err := workflow.Load(nil, map[string]string{"all": "name: all\ndescription: x\nsteps: [{id: a, wait: 1s}]\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := Runbooks{Library: library}
+	for text, want := range map[string]bool{
+		"run disk-full": true, "run nosuch": true, "run nosuch x=1": true, "run": true, "run all": true,
+		"run it": false, "run this": false, "run the tests": false, "run df -h": false,
+	} {
+		if _, got := x.wordArgs(text, strings.Fields(text)); got != want {
+			t.Errorf("%q is the word: %v", text, got)
 		}
 	}
 }
@@ -219,8 +238,9 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 		}
 	}
 	for inputs, want := range map[string]string{"": "Running `high-load` on **local** (env=test).", "local": ""} {
-		if call, said := c.Runbooks.Workflow(t.Context(), "web:1", "high-load", map[string]string{onInput: inputs}); call.Name == "" || said != want {
-			t.Errorf("on %q: %+v %q", inputs, call, said)
+		ans, err := c.Runbooks.Run(t.Context(), chat.Event{Thread: "web:1"}, agent.Args{ID: "high-load", Inputs: map[string]string{onInput: inputs}})
+		if err != nil || ans.Call.Name == "" || ans.Text != want {
+			t.Errorf("on %q: %+v %v", inputs, ans, err)
 		}
 	}
 }

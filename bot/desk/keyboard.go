@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
+	"countersign/agent/history"
 	"countersign/bot/machines"
 	"countersign/bot/threads"
 	"countersign/targets/session"
@@ -22,23 +24,18 @@ type Terminals struct {
 	Log     *slog.Logger
 }
 
-// place is a session of a thread: on the machine that is named before a colon, or else on the
-// thread's own.
-func (t Terminals) place(ctx context.Context, thread chat.ThreadID, name string) (m *machines.Machine, session string, err error) {
-	if target, rest, ok := strings.Cut(name, ":"); ok && t.Targets.Machines[target] != nil {
-		return t.Targets.Machines[target], rest, nil
+// at is where a session of the thread is, and what the author of ev is there: on the machine that is named
+// before a colon, or else on the thread's own.
+func (t Terminals) at(ctx context.Context, ev chat.Event, name string) (m *machines.Machine, session string, who session.Person, peer bool, err error) {
+	target, session, ok := strings.Cut(name, ":")
+	if !ok || t.Targets.Machines[target] == nil {
+		session = name
+		if target, err = t.Targets.Current(ctx, string(ev.Thread)); err != nil {
+			return nil, "", who, false, err
+		}
 	}
-	target, err := t.Targets.Current(ctx, string(thread))
-	return t.Targets.Machines[target], name, err
-}
-
-// at is where a session of the thread is, and what somebody is there.
-func (t Terminals) at(ctx context.Context, thread chat.ThreadID, name string, by chat.User, groups []string) (m *machines.Machine, session string, who session.Person, peer bool, err error) {
-	m, session, err = t.place(ctx, thread, name)
-	if err != nil {
-		return nil, "", who, false, err
-	}
-	who, peer = t.person(m.Name, by, groups)
+	m = t.Targets.Machines[target]
+	who, peer = t.person(m.Name, ev.From, ev.Groups)
 	return m, session, who, peer, nil
 }
 
@@ -72,31 +69,31 @@ func sayable(err error) bool {
 	return false
 }
 
-// Take gives the keyboard to a person.
-func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, named string) (text string, ok bool, err error) {
-	m, name, who, peer, err := t.at(ctx, thread, named, by, groups)
+// Take answers the chat word "take": it gives the keyboard to a person.
+func (t Terminals) Take(ctx context.Context, ev chat.Event, args agent.Args) (agent.Answer, error) {
+	m, name, who, peer, err := t.at(ctx, ev, args.ID)
 	switch {
 	case err != nil:
-		return "", false, err
-	case by.Bot:
-		return sayBotsType, false, nil
+		return agent.Answer{}, err
+	case ev.From.Bot:
+		return says(sayBotsType)
 	case !peer:
-		return sayObserver(m.Name), false, nil
+		return says(sayObserver(m.Name))
 	}
 	o, err := m.Connect(ctx)
 	if err != nil {
-		return sayUnreachable(m.Name, err), false, nil
+		return says(sayUnreachable(m.Name, err))
 	}
 	if o.Book == nil {
-		return sayNoTerminals(m.Name, o.Notice), false, nil
+		return says(sayNoTerminals(m.Name, o.Notice))
 	}
-	taken, err := o.Book.Take(ctx, string(thread), name, who)
+	taken, err := o.Book.Take(ctx, string(ev.Thread), name, who)
 	if err != nil {
 		// Whatever failed, nobody was handed anything that they were told of.
 		if !sayable(err) {
 			t.Log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.Name, "error", err)
 		}
-		return refusal(err), false, nil
+		return says(refusal(err))
 	}
 	o.Book.Mark(taken.Session, "shared", who.Name+" takes the keyboard")
 	from := ""
@@ -106,7 +103,8 @@ func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User,
 	if taken.Again {
 		from = " still"
 	}
-	return sayTaken(who.Name, m.Name, from, howToType(thread, named, taken.Attach)), true, nil
+	text := sayTaken(who.Name, m.Name, from, howToType(ev.Thread, args.ID, taken.Attach))
+	return agent.Answer{Text: text, Pen: &history.Pen{By: ev.From, Taken: true}}, nil
 }
 
 // howToType says where somebody types who has the keyboard. The console's terminal, and that of the
@@ -121,86 +119,94 @@ func howToType(thread chat.ThreadID, named, attach string) string {
 	return sayOpenTerminal
 }
 
-// Give returns it to the bot.
-func (t Terminals) Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name string) (text, note string, ok bool, err error) {
-	m, name, who, _, err := t.at(ctx, thread, name, by, groups)
+// Give answers the chat word "give": it returns the keyboard to the bot, or passes it on.
+func (t Terminals) Give(ctx context.Context, ev chat.Event, args agent.Args) (agent.Answer, error) {
+	if args.To != "" {
+		return t.pass(ctx, ev, args)
+	}
+	m, name, who, _, err := t.at(ctx, ev, args.ID)
 	if err != nil {
-		return "", "", false, err
+		return agent.Answer{}, err
 	}
 	o, err := m.Connect(ctx)
 	if err != nil {
-		return sayUnreachable(m.Name, err), "", false, nil
+		return says(sayUnreachable(m.Name, err))
 	}
 	if o.Book == nil {
-		return sayNoTerminals(m.Name, o.Notice), "", false, nil
+		return says(sayNoTerminals(m.Name, o.Notice))
 	}
-	g, err := o.Book.Give(ctx, string(thread), name, who)
+	back := &history.Pen{By: ev.From}
+	g, err := o.Book.Give(ctx, string(ev.Thread), name, who)
 	if err != nil {
 		if !sayable(err) {
 			t.Log.ErrorContext(ctx, "the keyboard could not be taken back", "target", m.Name, "error", err)
 		}
-		text = refusal(err)
+		ans := agent.Answer{Text: refusal(err)}
 		if errors.Is(err, session.ErrUnmanaged) { // given back already, perhaps by a bot that was killed before it said so
-			held, _, err := o.Book.Holder(ctx, string(thread))
-			return text, "", err == nil && held == "", err
+			held, _, err := o.Book.Holder(ctx, string(ev.Thread))
+			if err == nil && held == "" {
+				ans.Pen = back
+			}
+			return ans, err
 		}
-		return text, "", false, nil
+		return ans, nil
 	}
 	o.Book.Mark(g.Session, "shared", g.Holder+" gives the keyboard back")
 	what := fmt.Sprintf("%s had the keyboard of the session %s on %s from %s to now and typed:\n%s", g.Holder, g.Session, m.Name, g.Since.UTC().Format("15:04:05"), g.Summary)
 	if g.Summary == "nothing was typed" {
 		what = fmt.Sprintf("%s had the keyboard of the session %s on %s and typed nothing.", g.Holder, g.Session, m.Name)
 	}
-	held, _, err := o.Book.Holder(ctx, string(thread))
+	held, _, err := o.Book.Holder(ctx, string(ev.Thread))
 	if err != nil {
-		return "", "", false, err
+		return agent.Answer{}, err
 	}
 	if held != "" {
-		return what + "\n" + sayHeldElsewhere(held), what, false, nil
+		return agent.Answer{Text: what + "\n" + sayHeldElsewhere(held), Note: what}, nil
 	}
-	return what + "\nI'll continue.", what, true, nil
+	return agent.Answer{Text: what + "\nI'll continue.", Note: what, Pen: back}, nil
 }
 
-// Pass hands it from one person to another. to is a name of the giver's network, or a mention.
-func (t Terminals) Pass(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, named, to string) (text string, taker chat.User, ok bool, err error) {
-	m, name, who, _, err := t.at(ctx, thread, named, by, groups)
+// pass hands it from one person to another, whom a name of the giver's network names, or a mention.
+func (t Terminals) pass(ctx context.Context, ev chat.Event, args agent.Args) (agent.Answer, error) {
+	m, name, who, _, err := t.at(ctx, ev, args.ID)
 	if err != nil {
-		return "", taker, false, err
+		return agent.Answer{}, err
 	}
-	to = strings.TrimLeft(strings.TrimSuffix(to, ">"), "<@!")
-	network := string(by.ID[:strings.LastIndex(string(by.ID), ":")+1])
-	taker = chat.User{ID: chat.UserID(network + to), Name: to}
+	to := strings.TrimLeft(strings.TrimSuffix(args.To, ">"), "<@!")
+	network := string(ev.From.ID[:strings.LastIndex(string(ev.From.ID), ":")+1])
+	taker := chat.User{ID: chat.UserID(network + to), Name: to}
 	next, peer := t.person(m.Name, taker, nil)
 	if !peer {
-		return sayMayNotType(to, m.Name), taker, false, nil
+		return says(sayMayNotType(to, m.Name))
 	}
 	o, err := m.Connect(ctx)
 	if err != nil {
-		return sayUnreachable(m.Name, err), taker, false, nil
+		return says(sayUnreachable(m.Name, err))
 	}
 	if o.Book == nil {
-		return sayNoTerminals(m.Name, o.Notice), taker, false, nil
+		return says(sayNoTerminals(m.Name, o.Notice))
 	}
-	passed, err := o.Book.Pass(ctx, string(thread), name, who, next)
+	passed, err := o.Book.Pass(ctx, string(ev.Thread), name, who, next)
 	if err != nil {
 		if !sayable(err) {
 			t.Log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.Name, "error", err)
 		}
-		return refusal(err), taker, false, nil
+		return says(refusal(err))
 	}
 	o.Book.Mark(passed.Session, "shared", next.Name+" takes the keyboard")
-	return sayTaken(next.Name, m.Name, " from "+passed.From, howToType(thread, named, passed.Attach)), taker, true, nil
+	text := sayTaken(next.Name, m.Name, " from "+passed.From, howToType(ev.Thread, args.ID, passed.Attach))
+	return agent.Answer{Text: text, Pen: &history.Pen{By: taker, Taken: true}}, nil
 }
 
 // Sessions answers the chat word.
-func (t Terminals) Sessions(ctx context.Context, thread chat.ThreadID) string {
-	now, err := t.Targets.Current(ctx, string(thread))
+func (t Terminals) Sessions(ctx context.Context, ev chat.Event, _ agent.Args) (agent.Answer, error) {
+	now, err := t.Targets.Current(ctx, string(ev.Thread))
 	if err != nil {
-		return sayNoMachine
+		return says(sayNoMachine)
 	}
 	var out strings.Builder
 	for _, m := range t.Targets.Machines.Books() {
-		text, has := m.State().Book.Describe(ctx, string(thread))
+		text, has := m.State().Book.Describe(ctx, string(ev.Thread))
 		if !has && m.Name != now {
 			continue
 		}
@@ -213,7 +219,7 @@ func (t Terminals) Sessions(ctx context.Context, thread chat.ThreadID) string {
 		out.WriteString(sayNoTerminals(now, o.Notice))
 	}
 	if out.Len() == 0 {
-		return sayNoTerminalYet
+		return says(sayNoTerminalYet)
 	}
-	return out.String()
+	return says(out.String())
 }

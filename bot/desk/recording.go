@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/bot/machines"
 )
 
@@ -24,22 +25,23 @@ type Recordings struct {
 }
 
 // Recording answers the chat word.
-func (r Recordings) Recording(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string) {
+func (r Recordings) Recording(ctx context.Context, ev chat.Event, _ agent.Args) (agent.Answer, error) {
 	if r.Off {
-		return nil, sayNotRecorded
+		return says(sayNotRecorded)
 	}
-	list, err := r.Of(thread)
+	list, err := r.Of(ev.Thread)
 	if err != nil {
 		r.Log.ErrorContext(ctx, "the recordings cannot be listed", "error", err)
-		return nil, sayNoList
+		return says(sayNoList)
 	}
-	elsewhere, err := r.Elsewhere(ctx, thread)
+	elsewhere, err := r.Elsewhere(ctx, ev.Thread)
 	if err != nil {
 		r.Log.ErrorContext(ctx, "it is not known what other replicas recorded", "error", err)
 	}
 	if len(list) == 0 {
-		return nil, cmp.Or(elsewhere, sayNothingRecorded)
+		return says(cmp.Or(elsewhere, sayNothingRecorded))
 	}
+	var files []chat.File
 	var out strings.Builder
 	out.WriteString(sayRecordings)
 	left := int64(maxAttached)
@@ -49,7 +51,7 @@ func (r Recordings) Recording(ctx context.Context, thread chat.ThreadID) (files 
 			out.WriteString(" (too large to attach)\n")
 			continue
 		}
-		raw, err := r.read(thread, i.ID)
+		raw, err := r.read(ev.Thread, i.ID)
 		if err != nil {
 			out.WriteString(" (it cannot be read)\n")
 			continue
@@ -60,7 +62,7 @@ func (r Recordings) Recording(ctx context.Context, thread chat.ThreadID) (files 
 		files = append(files, chat.File{Name: name, Text: raw})
 	}
 	out.WriteString(elsewhere)
-	return files, out.String()
+	return agent.Answer{Text: out.String(), Files: files}, nil
 }
 
 func (r Recordings) read(thread chat.ThreadID, id string) (string, error) {

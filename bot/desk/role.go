@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/agent/role"
 	"countersign/bot/threads"
 )
@@ -15,8 +16,8 @@ import (
 type Roles struct{ threads.Roles }
 
 // Role answers the chat word "role".
-func (r Roles) Role(ctx context.Context, thread chat.ThreadID, by chat.User, name string) (string, error) {
-	now := r.Of(thread)
+func (r Roles) Role(ctx context.Context, ev chat.Event, args agent.Args) (agent.Answer, error) {
+	name, now := args.ID, r.Of(ev.Thread)
 	if name == "" {
 		var out strings.Builder
 		out.WriteString("| role | what it is for |\n|---|---|\n")
@@ -32,28 +33,28 @@ func (r Roles) Role(ctx context.Context, thread chat.ThreadID, by chat.User, nam
 		} else {
 			out.WriteString("\n`role default` gives this thread the bot as it is configured.")
 		}
-		return out.String(), nil
+		return says(out.String())
 	}
-	if by.Bot || by.Outside {
-		return sayRoleMembers, nil
+	if ev.From.Bot || ev.From.Outside {
+		return says(sayRoleMembers)
 	}
 	if name == "default" {
 		name = ""
 	}
 	if name != "" && !slices.ContainsFunc(r.Set.Roles(), func(r role.Role) bool { return r.Name == name }) {
-		return sayUnknownRole(name), nil
+		return says(sayUnknownRole(name))
 	}
 	to, err := r.Set.Role(name)
 	if err != nil {
-		return "", fmt.Errorf("find the role: %w", err)
+		return agent.Answer{}, fmt.Errorf("find the role: %w", err)
 	}
-	err = r.Give(ctx, thread, name)
+	err = r.Give(ctx, ev.Thread, name)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("store the role: %w", err)
+		return agent.Answer{}, fmt.Errorf("store the role: %w", err)
 	case name == "":
-		return sayNoRole, nil
+		return says(sayNoRole)
 	}
-	r.Log.Info("a thread has another role", "thread", string(thread), "role", name, "by", string(by.ID))
-	return sayRole(name, to.Description), nil
+	r.Log.Info("a thread has another role", "thread", string(ev.Thread), "role", name, "by", string(ev.From.ID))
+	return says(sayRole(name, to.Description))
 }

@@ -49,6 +49,20 @@ const (
 	sayStartWorkflow   = "\n`run NAME input=value ...` begins one."
 )
 
+// Rows of the help: how a chat word is written, and what it does.
+const (
+	helpUndo      = "`undo <id>` | asks to undo what a request changed, like its button"
+	helpRun       = "`run` / `run <workflow> name=value ...` | lists the workflows; starts one"
+	helpRole      = "`role` / `role <name>` | lists the roles; gives this thread another one"
+	helpUse       = "`use` / `use <target>` | lists the machines; makes this thread work on one"
+	helpSessions  = "`sessions` | lists this thread's terminals and how to watch them"
+	helpTake      = "`take` / `give` | takes the terminal's keyboard and pauses me; gives it back"
+	helpRecording = "`recording` | posts what this thread's terminals showed"
+	helpHandover  = "`handover` | what is waiting, running and changed, for the next person on call"
+	helpTimeline  = "`timeline` | drafts a post-mortem from this thread"
+	helpExport    = "`export` | posts everything recorded in this thread, with its proof"
+)
+
 // sayOwnRequest and sayNotApprover say why somebody can't approve.
 func sayOwnRequest(who string) string {
 	return "You can't approve this: you requested it. Ask " + who + "."

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/agent/llm"
 	"countersign/bot/machines"
 	"countersign/store"
@@ -18,19 +19,20 @@ type Changes struct {
 	Several bool // there are several targets, so each is named
 }
 
-// Undo finds the call that takes a change back.
-func (c Changes) Undo(ctx context.Context, thread chat.ThreadID, change string) (llm.Call, string) {
-	k, ok, err := files.NewImages(c.DB, time.Now).Load(ctx, string(thread), change)
+// Undo finds the call that takes a change back. The call refuses if the files have changed since.
+func (c Changes) Undo(ctx context.Context, ev chat.Event, asked agent.Args) (agent.Answer, error) {
+	change := asked.ID
+	k, ok, err := files.NewImages(c.DB, time.Now).Load(ctx, string(ev.Thread), change)
 	tool, target := "undo", k.Target
 	if err == nil && !ok {
-		target, ok, err = machines.WayTarget(ctx, c.DB, thread, change)
+		target, ok, err = machines.WayTarget(ctx, c.DB, ev.Thread, change)
 		tool = "undo_command"
 	}
 	switch {
 	case err != nil:
-		return llm.Call{}, sayUndoUnread
+		return says(sayUndoUnread)
 	case !ok:
-		return llm.Call{}, sayNoChange(change)
+		return says(sayNoChange(change))
 	}
 	args := map[string]string{"change": change}
 	if c.Several {
@@ -38,7 +40,7 @@ func (c Changes) Undo(ctx context.Context, thread chat.ThreadID, change string) 
 	}
 	raw, err := json.Marshal(args)
 	if err != nil {
-		return llm.Call{}, sayUndoUnnamed
+		return says(sayUndoUnnamed)
 	}
-	return llm.Call{Name: tool, Args: string(raw)}, ""
+	return agent.Answer{Call: llm.Call{Name: tool, Args: string(raw)}}, nil
 }

@@ -22,19 +22,20 @@ type Targets struct {
 }
 
 // Use answers the chat word: it lists the targets, or makes one the thread's own.
-func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error) {
-	now, err := t.Current(ctx, string(thread))
+func (t Targets) Use(ctx context.Context, ev chat.Event, args agent.Args) (agent.Answer, error) {
+	thread, target := string(ev.Thread), args.ID
+	now, err := t.Current(ctx, thread)
 	if err != nil {
-		return "", err
+		return agent.Answer{}, err
 	}
 	if target == "" {
-		return t.list(string(thread), by, groups, now), nil
+		return says(t.list(thread, ev.From, ev.Groups, now))
 	}
-	if why := t.MayUse(string(thread), by, groups, target); why != "" {
-		return strings.ToUpper(why[:1]) + why[1:] + ".", nil
+	if why := t.MayUse(thread, ev.From, ev.Groups, target); why != "" {
+		return says(strings.ToUpper(why[:1]) + why[1:] + ".")
 	}
-	if err := t.Choose(ctx, thread, target, by.ID); err != nil {
-		return "", err
+	if err := t.Choose(ctx, ev.Thread, target, ev.From.ID); err != nil {
+		return agent.Answer{}, err
 	}
 	text := sayNow(target, t.Labels(target))
 	o, err := t.Machines[target].Connect(ctx)
@@ -47,7 +48,7 @@ func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, gr
 	if err == nil {
 		text += " " + t.held(target, o.Caps.Lock)
 	}
-	return text, nil
+	return says(text)
 }
 
 // Exec finds the call that a person or their program asks for. The target of a command becomes the

@@ -87,7 +87,11 @@ func (w *weather) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 }
 
 // looking is a gate that permits what can only look and asks nobody.
-type looking struct{ agent.Gate }
+type looking struct {
+	agent.Requests
+	agent.Permits
+	agent.Terms
+}
 
 func (looking) Judge(_ context.Context, p approvals.Request) approvals.Ruling {
 	if p.Floor != risk.Read {
@@ -146,9 +150,10 @@ func (c *console) at(text string) int {
 }
 
 // forecaster says who the agent is.
-type forecaster struct{ agent.NoDesk }
+type forecaster struct{ agent.Desk }
 
-func (forecaster) Prompt(_ chat.ThreadID, _, _ string) string { return "You know the weather." }
+func (forecaster) Prompt(_ chat.ThreadID, _, _ string) string      { return "You know the weather." }
+func (forecaster) Profile(chat.ThreadID, string) (p agent.Profile) { return p }
 
 // converse makes an agent of a model and tools, and plays one turn.
 func converse(t *testing.T, out *console, model llm.Model, ts ...tools.Tool) {
@@ -158,7 +163,7 @@ func converse(t *testing.T, out *console, model llm.Model, ts ...tools.Tool) {
 		t.Fatal(err)
 	}
 	bot := agent.New(agent.Config{
-		DB: mem.Open(), Model: model, Tools: catalogue{reg}, Gate: looking{}, Outbox: out, Desk: forecaster{},
+		DB: mem.Open(), Model: model, Tools: catalogue{reg}, Rulings: looking{}, Requests: looking{}, Permits: looking{}, Terms: looking{}, Outbox: out, Desk: forecaster{},
 		Owner: "example", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Limits: agent.Limits{Steps: 10},
 	})

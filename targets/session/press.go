@@ -26,7 +26,7 @@ func (b *Book) Hands(ctx context.Context, thread, pane string) (Hands, error) {
 
 // held returns a pane whose session's keyboard somebody has, and since which turn. presses notes
 // that they type.
-func (b *Book) held(ctx context.Context, thread, pane, holder string, presses bool) (p Pane, turn int64, err error) {
+func (b *Book) held(ctx context.Context, thread, pane, holder string, presses bool) (k Keyboard, turn int64, err error) {
 	ref, r, err := b.lookup(ctx, thread, "", pane)
 	switch {
 	case err != nil:
@@ -47,7 +47,8 @@ func (b *Book) held(ctx context.Context, thread, pane, holder string, presses bo
 			return nil, 0, err
 		}
 	}
-	if p = b.current(ref, r); p == nil {
+	p := b.current(ref, r)
+	if p == nil {
 		p, err = b.Open(ctx, thread, ref.Session, ref.Pane)
 	}
 	return p, r.Turn, err

@@ -58,34 +58,48 @@ var (
 
 // Pane is one terminal, implemented by *tmux.Pane.
 type Pane interface {
+	Screen
+	Shell
+	Keyboard
+	// Drive makes this process the driver; Driving reports whether it is, as far as it knows, and
+	// takes no lock. A Book calls both itself.
+	Drive(ctx context.Context, epoch int64) error
+	Driving() bool
+}
+
+// Screen is what every replica may do with a pane: look, and show something there.
+type Screen interface {
 	ID() string
 	Session() string
 	Info(ctx context.Context) (tmux.Info, error)
 	// Prompt returns the directory that the shell named at its prompt, and asks nobody. ok is false
 	// while anything else may be in front.
 	Prompt() (dir string, ok bool)
+	Capture(ctx context.Context, o tmux.CaptureOptions) (text, notice string, err error)
+	Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error)
+	Tap(ctx context.Context, tap func([]byte)) error
+	Show(ctx context.Context, text string) error
+}
+
+// Shell is what only the driver may do: type, and ask what was typed.
+type Shell interface {
 	// Shell asks the shell for its state; with known, the last answer is enough.
 	Shell(ctx context.Context, known bool) (tmux.Shell, error)
 	Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error)
 	Dispatch(ctx context.Context, c tmux.Command) error
 	Interrupt(ctx context.Context) error
 	SendKeys(ctx context.Context, k tmux.Keys) error
-	Capture(ctx context.Context, o tmux.CaptureOptions) (text, notice string, err error)
-	Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error)
-	Show(ctx context.Context, text string) error
 	Kill(ctx context.Context) error
 	Testify(ctx context.Context, w tmux.Where) (tmux.Testimony, error)
 	Resume(ctx context.Context, w tmux.Where, began time.Time, c tmux.Command) (tmux.Outcome, error)
 	Past(ctx context.Context) (list []tmux.Done, complete bool, err error)
-	Tap(ctx context.Context, tap func([]byte)) error
-	// Press, Resize and Unsize are for people who type here without a client of tmux.
+}
+
+// Keyboard is for people who type here without a client of tmux.
+type Keyboard interface {
 	Press(ctx context.Context, keys []byte, turn int64, done func(error))
 	Resize(ctx context.Context, width, height int, turn int64) error
 	Unsize(ctx context.Context) error
-	// Drive makes this process the driver; Driving reports whether it is, as far as it knows, and
-	// takes no lock. A Book calls both itself.
-	Drive(ctx context.Context, epoch int64) error
-	Driving() bool
 }
 
 // Server is what a Book needs of a tmux server. [Over] makes one of a

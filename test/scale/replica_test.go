@@ -212,9 +212,9 @@ func (b *bot) assemble(peers agent.Replicas, owner string, alive func(store.Tx, 
 	info.Role = strings.Repeat("When a unit fails, read its journal first. ", 1+(promptSize-len(prompt.System(info)))/43)
 	dollar := spend.Money(1_000_000)
 	b.agent = agent.New(agent.Config{
-		DB: b.db, Model: script{}, Tools: toolbox{reg, specs()}, Gate: b.gate, Outbox: sending{b.sender},
+		DB: b.db, Model: script{}, Tools: toolbox{reg, specs()}, Rulings: b.gate, Requests: b.gate, Permits: b.gate, Terms: b.gate, Outbox: sending{b.sender},
 		Owner: owner, Replicas: peers,
-		Desk:    instructed{system: prompt.System(info)},
+		Desk: instructed{system: prompt.System(info)}, Witness: forgetful{},
 		Outputs: output.New(output.Config{DB: b.db, Dir: filepath.Join(b.dir, "outputs")}),
 		Redact:  redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Spending: &agent.Spending{
@@ -354,11 +354,23 @@ func (sending) Show(context.Context, chat.ThreadID, chat.Progress) {}
 
 // instructed is a desk with a system prompt alone.
 type instructed struct {
-	agent.NoDesk
+	agent.Desk
 	system string
 }
 
-func (d instructed) Prompt(_ chat.ThreadID, _, _ string) string { return d.system }
+func (d instructed) Prompt(_ chat.ThreadID, _, _ string) string    { return d.system }
+func (instructed) Profile(chat.ThreadID, string) (p agent.Profile) { return p }
+
+// forgetful is a witness that knows nothing.
+type forgetful struct{ agent.Witness }
+
+func (forgetful) Evidence(context.Context, chat.ThreadID, string) string { return "" }
+func (forgetful) Resume(context.Context, tools.Call, approvals.Action, tools.Sink) (tools.Result, error) {
+	return tools.Result{Unknown: true, Failed: true}, nil
+}
+func (forgetful) Settle(store.Tx, chat.ThreadID, string, approvals.Action, bool)   {}
+func (forgetful) Prepare(chat.ThreadID, approvals.Action)                          {}
+func (forgetful) Preview(context.Context, approvals.Request) (p approvals.Preview) { return p }
 
 // script is the model. It answers at once, from what it is shown alone, so that it does
 // not matter which replica asks: it looks, where the turn's first message says so it

@@ -67,7 +67,7 @@ func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, er
 	return k.paneResult(ctx, p, made, o, out)
 }
 
-func dispatched(p session.Pane, made string, out *stream) tools.Result {
+func dispatched(p session.Screen, made string, out *stream) tools.Result {
 	text := "command dispatched to tmux pane " + p.ID()
 	if made != "" {
 		text = made + "\n" + text
@@ -131,7 +131,7 @@ func (k *call) checkAhead(ctx context.Context) func(dir string) error {
 
 // checkSamePane checks that the pane is the approved one, with the same program in front and in the
 // same directory, and that no file changed.
-func (k *call) checkSamePane(ctx context.Context, p session.Pane, unchanged func(dir string) error) error {
+func (k *call) checkSamePane(ctx context.Context, p session.Screen, unchanged func(dir string) error) error {
 	if k.ref.Exists {
 		if p.ID() != k.ref.ID {
 			return tools.NotRun("the command", "the pane %s was replaced by %s after it was checked; propose it again", k.ref.ID, p.ID())
@@ -156,7 +156,7 @@ func (k *call) checkSamePane(ctx context.Context, p session.Pane, unchanged func
 }
 
 // notStarted reports a command that did not start, or may not have.
-func (k *call) notStarted(p session.Pane, err error) (tools.Result, error) {
+func (k *call) notStarted(p session.Screen, err error) (tools.Result, error) {
 	var busy *tmux.StateError
 	switch {
 	case errors.Is(err, tmux.ErrChanged):
@@ -253,7 +253,7 @@ func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, o
 }
 
 // becomesIdle waits for the pane's prompt until ctx ends.
-func becomesIdle(ctx context.Context, p session.Pane) bool {
+func becomesIdle(ctx context.Context, p session.Screen) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {

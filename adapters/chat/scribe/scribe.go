@@ -63,13 +63,16 @@ type Sent struct {
 	Post bool
 }
 
-// Page is one thread of a network. The scribe makes one call at a time, except for
-// Render, Line, Draft, Escape and ParseRef.
-//
-// The errors of its calls are [chat.ErrGone], [chat.ErrRejected], [chat.RateLimitedError],
-// [ErrBusy] and [ErrMoved]; after any other the message may stand there, unless Refused
-// says that the network answered.
+// Page is one thread of a network. The scribe makes one call at a time, except for those of
+// Format.
 type Page[M any] interface {
+	Format[M]
+	Messages[M]
+	Optional[M]
+}
+
+// Format is how a thread's network writes. Its methods only compute.
+type Format[M any] interface {
 	// Render makes the messages of a post, Line the log of a turn, and Draft a reply that is
 	// being written. ok is false where that is too long for one message.
 	Render(p chat.Post) []M
@@ -81,7 +84,14 @@ type Page[M any] interface {
 	ParseRef(m chat.MessageRef) (Ref, error)
 	// Channel is what references of this thread begin with.
 	Channel() string
+}
 
+// Messages are those that stand in a thread.
+//
+// The errors of its calls are [chat.ErrGone], [chat.ErrRejected], [chat.RateLimitedError],
+// [ErrBusy] and [ErrMoved]; after any other the message may stand there, unless Refused
+// says that the network answered.
+type Messages[M any] interface {
 	Send(ctx context.Context, c Call, m M) (Sent, error)
 	Update(ctx context.Context, c Call, id string, m M) error
 	// Delete removes a message; that it is not there is no error.
@@ -92,8 +102,6 @@ type Page[M any] interface {
 	// thread. Known reports whether a message is one that the scribe knows. The post of
 	// the key next follows, "" for none.
 	Recent(ctx context.Context, c Call, next string, known func(id string) bool) (History, error)
-
-	Optional[M]
 }
 
 // Optional are the methods that a page can have from [Plain].

@@ -36,8 +36,8 @@ type Shown struct {
 	At, Changed time.Time
 }
 
-// Network is a chat network with people in it.
-type Network interface {
+// Settings are what a bot needs for a network.
+type Settings interface {
 	// Name is that of the network in the bot's configuration.
 	Name() string
 	// Env are the variables of the bot, Groups the part of the configuration that says who may decide, More what else it
@@ -45,6 +45,11 @@ type Network interface {
 	Env() []string
 	Groups() string
 	More() string
+}
+
+// Network is a chat network with people in it.
+type Network interface {
+	Settings
 	// Open lets somebody begin a thread; the number chooses the channel. Say speaks in one. Without an error the bot has
 	// accepted the message. A thread is returned also with an error when it exists.
 	Open(ctx context.Context, who Person, n int, text string) (thread string, err error)
