@@ -45,6 +45,7 @@ func (d desk) give(_ context.Context, ev chat.Event, args agent.Args) (agent.Ans
 	switch d.w.keys.holder {
 	case by.Name:
 	case "":
+		back.Stale = true
 		return agent.Answer{Text: "Nobody has the keyboard.", Pen: back}, nil
 	default:
 		return agent.Answer{Text: "only they can give it back"}, nil
@@ -92,6 +93,34 @@ func TestTheKeyboardGoesFromHandToHand(t *testing.T) {
 		w.say("give")
 		if got := w.entries(); len(got) != entries {
 			t.Errorf("nobody had it: %+v", got[entries:])
+		}
+	})
+	run(t, "a word that is delivered again does nothing", answers, func(t *testing.T, w *world) {
+		again := func(id chat.EventID, text string) {
+			w.deliver(chat.Event{ID: id, Text: text})
+			w.settle()
+		}
+		again("t", "take")
+		again("g", "give")
+		said := len(w.posts())
+		again("t", "take")
+		if w.keys.holder != "" || len(w.posts()) != said {
+			t.Errorf("%q has the keyboard: %+v", w.keys.holder, w.posts())
+		}
+		again("t2", "take")
+		again("g", "give")
+		if w.keys.holder != "alice" {
+			t.Error("the keyboard was taken from who has it")
+		}
+	})
+	run(t, "nobody else ends somebody's pause", answers, func(t *testing.T, w *world) {
+		w.say("take")
+		w.say("and now?")
+		w.keys.holder = "" // as asked on a machine on which nobody has one
+		w.deliver(chat.Event{ID: "c", Text: "give other:", From: chat.User{ID: "web:carol", Name: "carol"}})
+		w.settle()
+		if w.said("I looked") {
+			t.Errorf("%+v", w.posts())
 		}
 	})
 	run(t, "the thread goes on when the bot was killed before it stored that it has it back", answers, func(t *testing.T, w *world) {

@@ -90,6 +90,11 @@ func (a *Agent) vote(ctx context.Context, ev chat.Event, prefix string, args Arg
 
 // command does what a chat word is for.
 func (a *Agent) command(ctx context.Context, ev chat.Event, w Word, args Args) error {
+	done := false
+	err := a.cfg.DB.View(ctx, func(tx store.Tx) error { done = queue.Seen(tx, "event/"+string(ev.ID)); return nil })
+	if err != nil || done { // delivered again: what it did stays, and so does what was said
+		return err
+	}
 	ans, err := w.Do(ctx, ev, args)
 	if err == nil {
 		err = a.carryOut(ctx, ev, ans)
@@ -103,11 +108,23 @@ func (a *Agent) carryOut(ctx context.Context, ev chat.Event, ans Answer) error {
 	case ans.Pen != nil: // the worker pauses or resumes
 		return a.enqueue(ctx, ev, itemPen, ans.Pen, a.cfg.Redact(ans.Text), ans.Note)
 	case ans.Call.Name != "":
+		ev.Text = a.cfg.Redact(ev.Text)
 		return a.enqueue(ctx, ev, itemWanted, wantedCall{Event: ev, Call: ans.Call}, ans.Text, "")
 	case ans.Text == "":
 		return nil
 	}
-	return a.attach(ctx, ev, ans.Text, ans.Files)
+	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		if queue.See(tx, "event/"+string(ev.ID), a.cfg.Now()) && ans.Note != "" {
+			a.note(tx, ev.Thread, string(ev.ID), ans.Note)
+		}
+		a.putAnswer(tx, ev, ans.Text, ans.Files)
+		return nil
+	})
+	if err == nil {
+		a.Wake(ev.Thread)
+		a.cfg.Outbox.Wake(ev.Thread)
+	}
+	return err
 }
 
 // enqueue stores what the worker does next, with the answer to who wanted it and a note for the model, if

@@ -423,8 +423,8 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if err := json.Unmarshal(it.Body, &p); err != nil {
 			return nil
 		}
-		if !p.Taken && known.pen == nil {
-			return nil // nobody had it
+		if !p.Taken && (known.pen == nil || p.Stale && known.pen.Pen.By.ID != p.By.ID) {
+			return nil // nobody had it, or somebody else has it
 		}
 		return add(history.Entry{Kind: history.KindPen, Pen: &p})
 	case itemAnswer:

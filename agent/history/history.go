@@ -232,6 +232,8 @@ type Stop struct {
 type Pen struct {
 	By    chat.User `json:"by"`
 	Taken bool      `json:"taken"`
+	// Stale says that nobody had it when it was given back: that ends the pause of By alone.
+	Stale bool `json:"stale,omitempty"`
 }
 
 // Note is unsolicited information for the model, such as what a person typed at the

@@ -145,7 +145,8 @@ func (t Terminals) Give(ctx context.Context, ev chat.Event, args agent.Args) (ag
 		if errors.Is(err, session.ErrUnmanaged) { // given back already, perhaps by a bot that was killed before it said so
 			held, _, err := o.Book.Holder(ctx, string(ev.Thread))
 			if err == nil && held == "" {
-				ans.Pen = back
+				back.Stale = true
+				ans.Pen, ans.Text = back, ans.Text+sayGoesOn
 			}
 			return ans, err
 		}

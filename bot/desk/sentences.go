@@ -76,6 +76,10 @@ func sayNoTool(name string) string {
 	return fmt.Sprintf("There is no tool %q that a program can call here.", name)
 }
 
+// sayGoesOn follows the answer to who gives back what nobody has: perhaps a bot took it back that was killed before it
+// said so.
+const sayGoesOn = " If I was paused because you had it, I'll continue."
+
 // sayObserver refuses the keyboard to somebody who may only watch.
 func sayObserver(target string) string {
 	return fmt.Sprintf("You can watch `%s`: `sessions` prints the command. Only its approvers and moderators can take the keyboard.", target)

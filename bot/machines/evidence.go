@@ -231,8 +231,11 @@ const (
 // the call was never begun; a result with Unknown means that nobody knows what became of it.
 func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error) {
 	m := s[config.NameOf(a.Target)]
-	if m == nil {
-		return lost("The bot was restarted, and %s is not configured any more.", config.NameOf(a.Target)), nil
+	switch name := config.NameOf(a.Target); {
+	case m == nil && name == a.Target: // it was on no machine
+		return lost("The bot was restarted while it ran."), nil
+	case m == nil:
+		return lost("The bot was restarted, and %s is not configured any more.", name), nil
 	}
 	c.Name, c.Args = a.Tool, a.Args
 	until := time.Now().Add(resumeWithin)

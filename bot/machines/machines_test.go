@@ -368,8 +368,13 @@ func TestAHostThatEndsTheConnectionIsNotOpen(t *testing.T) {
 }
 
 func TestACallThatNobodyCanTakeUpSaysWhy(t *testing.T) {
-	res, err := Set{}.Resume(t.Context(), tools.Call{}, approvals.Action{Target: "local:gone#1"}, nil)
-	if err != nil || !res.Unknown || res.Why != "The bot was restarted, and gone is not configured any more." {
-		t.Errorf("%+v, %v", res, err)
+	for target, want := range map[string]string{
+		"local:gone#1": "The bot was restarted, and gone is not configured any more.",
+		"mcp:github":   "The bot was restarted while it ran.", "harness": "The bot was restarted while it ran.", "": "The bot was restarted while it ran.",
+	} {
+		res, err := Set{}.Resume(t.Context(), tools.Call{}, approvals.Action{Target: target}, nil)
+		if err != nil || !res.Unknown || res.Why != want {
+			t.Errorf("%s: %+v, %v", target, res, err)
+		}
 	}
 }

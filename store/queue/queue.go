@@ -114,13 +114,8 @@ func Put(tx store.Tx, it Item) (fresh bool) {
 
 // put is Put for an item that enters its inbox at now.
 func put(tx store.Tx, it Item, now time.Time) (fresh bool) {
-	if it.ID != "" {
-		hash := hashOf(it.ID)
-		if has(tx, seenKey(hash)) {
-			return false
-		}
-		tx.Set(seenKey(hash), store.Key(now))
-		tx.Set(ages.Key(now, hash), nil)
+	if it.ID != "" && !See(tx, it.ID, now) {
+		return false
 	}
 	it.Seq = next(tx, it.Thread)
 	if work := workKey(it.Thread); !has(tx, work) {
@@ -169,6 +164,18 @@ func next(tx store.Tx, thread string) uint64 {
 	seq++
 	tx.Set(key, store.Key(seq))
 	return seq
+}
+
+// See marks an ID as that of an item that was in an inbox, for what needs no worker. fresh is false if
+// it was there before, within the time that [Prune] keeps.
+func See(tx store.Tx, id string, now time.Time) (fresh bool) {
+	hash := hashOf(id)
+	if has(tx, seenKey(hash)) {
+		return false
+	}
+	tx.Set(seenKey(hash), store.Key(now))
+	tx.Set(ages.Key(now, hash), nil)
+	return true
 }
 
 // Seen reports whether an item with this ID is or was in an inbox.

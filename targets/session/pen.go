@@ -262,12 +262,14 @@ func (b *Book) typed(ctx context.Context, thread, session string) string {
 	return strings.TrimRight(out.String(), "\n")
 }
 
-// Holder says who has the keyboard of any of a thread's sessions, by name; "" is the
-// bot.
+// Holder says who has the keyboard of any of a thread's sessions, on this target or another, by name;
+// "" is the bot.
 func (b *Book) Holder(ctx context.Context, thread string) (name string, since time.Time, err error) {
 	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
-		for _, r := range b.rows(tx, thread) {
-			if r.Pen != nil && !r.Closing {
+		start, end := store.Prefix("session", b.cfg.Instance)
+		for k, v := range tx.Scan(start, end) {
+			var r row
+			if store.Decode(k, v, &r); r.Thread == thread && r.Pen != nil && !r.Closing {
 				name, since = r.Pen.Name, r.Pen.Since
 			}
 		}

@@ -666,6 +666,16 @@ func TestThePenOfASession(t *testing.T) {
 	if holder, _, err := w.book.Holder(ctx, "th"); holder != "" || err != nil {
 		t.Errorf("%q, %v", holder, err)
 	}
+	if _, err := w.book.Take(ctx, "th", "", ann); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := session.New(session.Config{Server: &sessiontest.Server{}, DB: w.db, Target: "web-1", Agent: "Ops", Instance: "test", Dir: "/work"})
+	if holder, _, err := elsewhere.Holder(ctx, "th"); holder != "Ann" || err != nil {
+		t.Errorf("asked on another target: %q, %v", holder, err)
+	}
+	if holder, _, err := elsewhere.Holder(ctx, "th2"); holder != "" || err != nil {
+		t.Errorf("of another thread: %q, %v", holder, err)
+	}
 }
 
 func TestKeysThatArePressedInTheConsole(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,10 +102,9 @@ func (p *program) build(ctx context.Context) (string, error) {
 	var out bytes.Buffer
 	ctx, cancel := context.WithTimeout(ctx, buildTime)
 	defer cancel()
-	// The account's own environment locates Go and its caches.
 	process, err := door.Start(ctx, p.target, door.Plumbing, nil, backend.Spec{
 		Argv: []string{"go", "build", "-o", to, "./cmd/" + parserName}, Dir: root,
-		Env: append(os.Environ(), "CGO_ENABLED=1"), Stdout: &out, Stderr: &out,
+		Env: append(buildEnviron(os.Environ()), "CGO_ENABLED=1"), Stdout: &out, Stderr: &out,
 	})
 	if err == nil {
 		var res backend.Result
@@ -116,6 +116,20 @@ func (p *program) build(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w (building it needs Go and a C compiler: %w)", errNoParser, err)
 	}
 	return to, nil
+}
+
+var buildVariables = []string{
+	"HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "LANG", "CC", "CXX", "CGO_CFLAGS", "CGO_CXXFLAGS", "CGO_LDFLAGS",
+	"GOROOT", "GOPATH", "GOCACHE", "GOMODCACHE", "GOENV", "GOFLAGS", "GOPROXY", "GOSUMDB", "GONOSUMDB", "GONOPROXY", "GOPRIVATE", "GOTOOLCHAIN",
+}
+
+// buildEnviron is what of the bot's environment a build needs: where Go, its caches and the compiler are.
+// The rest may be secrets.
+func buildEnviron(all []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return !slices.Contains(buildVariables, name)
+	})
 }
 
 func lastLine(s string) string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"countersign/targets/local"
@@ -29,6 +30,13 @@ func TestTheParserIsFoundOnThePath(t *testing.T) {
 }
 
 // A checkout builds its own parser once; without Go on the PATH, the sentence says what to do.
+func TestABuildGetsNoSecretOfTheBot(t *testing.T) {
+	got := buildEnviron([]string{"PATH=/bin", "SLACK_BOT_TOKEN=xoxb", "GOOGLE_API_KEY=x", "GOPATH=/go", "OPENAI_API_KEY=sk", "HOME=/root", "odd"})
+	if want := []string{"PATH=/bin", "GOPATH=/go", "HOME=/root"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestACheckoutBuildsItsParser(t *testing.T) {
 	needGrammars(t)
 	if installed() != "" {
