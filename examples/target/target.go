@@ -46,10 +46,10 @@ var _ backend.Target = (*Target)(nil)
 
 type transport []string
 
-// Open starts a program. Of the bot's environment it gets no more than it needs to be found.
-func (tr transport) Open(_ context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (remote.Channel, error) {
+// Open starts a program, which outlives ctx. Of the bot's environment it gets no more than it needs to be found.
+func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (remote.Channel, error) {
 	argv = append(slices.Clip(tr), argv...)
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...) //nolint:gosec // what starts there is decided above: this is how
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // nobody's Ctrl-C
 	c := &channel{closed: make(chan struct{}), exited: make(chan struct{}), ended: make(chan struct{})}

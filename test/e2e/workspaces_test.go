@@ -48,7 +48,9 @@ func TestTwoWorkspaces(t *testing.T) {
 			if !b.start() {
 				t.Fatalf("the bot did not start:\n%s", b.log)
 			}
-			eventually(t, "both connections", func() bool { return http || acme.Sockets() > 0 && labs.Sockets() > 0 }, b.log.String)
+			eventually(t, "both connections", func() bool {
+				return strings.Count(b.log.String(), `msg="connected to Slack"`) == 2 && (http || acme.Sockets() > 0 && labs.Sockets() > 0)
+			}, b.log.String)
 
 			// The approver of one workspace is nobody in the other, although both have the same id, and so is the user group.
 			elsewhere := acme.ask("UMALLORY", "COPS", "fix it")
