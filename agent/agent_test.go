@@ -143,11 +143,22 @@ func (s *sh) count(cmd string) (n int) {
 type disk struct {
 	*mem.DB
 	full atomic.Bool
+	away atomic.Bool // it can't be reached, as a database over a network
 	// afterIntent is called once, when a transaction stored an intent.
 	afterIntent func()
 }
 
+func (d *disk) View(ctx context.Context, fn func(store.Tx) error) error {
+	if d.away.Load() {
+		return errors.New("the store is away")
+	}
+	return d.DB.View(ctx, fn)
+}
+
 func (d *disk) Update(ctx context.Context, fn func(store.Tx) error) error {
+	if d.away.Load() {
+		return errors.New("the store is away")
+	}
 	if d.full.Load() {
 		return fmt.Errorf("write: %w", store.ErrFull)
 	}
@@ -549,6 +560,21 @@ func TestConversation(t *testing.T) {
 		if !w.said("Stopped by alice") || w.said("finished") {
 			t.Fatalf("%+v", w.posts())
 		}
+		if rs := w.results(); len(rs) != 1 || !strings.Contains(rs[0].Text, "stopped by a person") {
+			t.Fatalf("%+v", rs)
+		}
+	})
+	run(t, "stop ends what runs although the store can't be reached", script("hold on"), func(t *testing.T, w *world) {
+		w.sh.hold = make(chan struct{})
+		w.say("do it")
+		w.press("approve")
+		w.db.away.Store(true)
+		if err := w.agent.Deliver(t.Context(), chat.Event{ID: "s", Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Text: "stop"}); err == nil {
+			t.Error("a stop that was not stored was accepted")
+		}
+		w.settle()
+		w.db.away.Store(false)
+		w.settle()
 		if rs := w.results(); len(rs) != 1 || !strings.Contains(rs[0].Text, "stopped by a person") {
 			t.Fatalf("%+v", rs)
 		}

@@ -92,9 +92,10 @@ func (a *Agent) vote(ctx context.Context, ev chat.Event, prefix string, args Arg
 func (a *Agent) command(ctx context.Context, ev chat.Event, w Word, args Args) error {
 	done := false
 	err := a.cfg.DB.View(ctx, func(tx store.Tx) error { done = queue.Seen(tx, "event/"+string(ev.ID)); return nil })
-	if err != nil || done { // delivered again: what it did stays, and so does what was said
-		return err
+	if err == nil && done { // delivered again: what it did stays, and so does what was said
+		return nil
 	}
+	// A store that can't be read is no reason not to stop what runs.
 	ans, err := w.Do(ctx, ev, args)
 	if err == nil {
 		err = a.carryOut(ctx, ev, ans)
@@ -104,9 +105,10 @@ func (a *Agent) command(ctx context.Context, ev chat.Event, w Word, args Args) e
 
 // carryOut stores what a chat word is answered with.
 func (a *Agent) carryOut(ctx context.Context, ev chat.Event, ans Answer) error {
+	ans.Text = a.cfg.Redact(ans.Text)
 	switch {
 	case ans.Pen != nil: // the worker pauses or resumes
-		return a.enqueue(ctx, ev, itemPen, ans.Pen, a.cfg.Redact(ans.Text), ans.Note)
+		return a.enqueue(ctx, ev, itemPen, ans.Pen, ans.Text, ans.Note)
 	case ans.Call.Name != "":
 		ev.Text = a.cfg.Redact(ev.Text)
 		return a.enqueue(ctx, ev, itemWanted, wantedCall{Event: ev, Call: ans.Call}, ans.Text, "")
@@ -162,10 +164,7 @@ func (a *Agent) Release(ctx context.Context, thread chat.ThreadID, session strin
 	case ans.Note == "":
 		return errors.New(ans.Text) // it was refused
 	}
-	ans.Text = saySilent(silent) + ans.Text
-	if ans.Pen == nil { // somebody has another one, so the thread stays paused
-		return a.answer(ctx, ev, a.cfg.Redact(ans.Text))
-	}
+	ans.Text = saySilent(silent) + ans.Text // without a Pen somebody has another one, so the thread stays paused
 	return a.carryOut(ctx, ev, ans)
 }
 

@@ -452,7 +452,7 @@ func ExplainYAML(path string, err error, known []string) error {
 	return Errorf("%s: %s", path, strings.ReplaceAll(msg, "\n", " "))
 }
 
-// Networks are those that there may be, each workspace by itself.
+// Networks are those that there may be, a workspace each.
 func (f File) Networks() (out []network.Network) {
 	for _, n := range network.All() {
 		out = append(out, n)
